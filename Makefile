@@ -38,8 +38,9 @@ test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out
 test-java: $(BIN)/.develops setup  ## Pulsar's Java client, and BookKeeper's client and bookies, with ours, where Java is
 	@$(PYTEST) -m java tests/bookkeeper tests/java_client $(ARGS)
 
-# Needs Java, and an unpacked Apache Pulsar in PULSAR_HOME.
-test-compat: $(BIN)/.develops  ## the client with a real Apache Pulsar: TLS, authentication, HTTP, a proxy
+# Needs Java, and Apache Pulsar: unpacked in PULSAR_HOME, or fetched by `mvn` (the first time: 240 MB, into the
+# user's cache).
+test-compat: $(BIN)/.develops setup  ## our client and the official one, with Geminga and with Apache Pulsar (2 min)
 	@$(PYTEST) -m compat tests/compat $(ARGS)
 
 # Needs root and, the first time, Debian's packages (500 MB, into the user's cache); touches nothing else here.

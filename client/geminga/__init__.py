@@ -24,6 +24,7 @@ from geminga.client import Client, connect
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.entry_reader import EntryReader, RawEntry
 from geminga.consumers.options import (
+    ConsumerCryptoFailureAction,
     ConsumerOptions,
     DeadLetterPolicy,
     InitialPositionName,
@@ -35,6 +36,7 @@ from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
 from geminga.decryption import PrivateKeyReader, PrivateKeys
 from geminga.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
+from geminga.encryption_context import EncryptionContext, EncryptionKey
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -44,7 +46,9 @@ from geminga.errors import (
     Closed,
     ConnectionLost,
     ConsumerBusy,
+    ConsumerNotFound,
     CredentialsUnavailable,
+    DecryptionFailed,
     EncryptionFailed,
     IncompatibleSchema,
     InvalidServiceUrl,
@@ -73,8 +77,10 @@ from geminga.errors import (
 from geminga.log_position import LOG_START, LogPosition
 from geminga.messages import EARLIEST, LATEST, Message, MessageId
 from geminga.opening import Opening
+from geminga.producers.attributes import encode_attributes
 from geminga.producers.batches import Batching, SendCallback
-from geminga.producers.options import MessageOptions, ProducerOptions
+from geminga.producers.entry_producer import EntryProducer
+from geminga.producers.options import EntryProducerOptions, MessageOptions, ProducerOptions
 from geminga.producers.producer import Producer
 from geminga.producers.routing import RoutedMessage, Router
 from geminga.schemas import (
@@ -99,6 +105,7 @@ from geminga.schemas import (
     LocalDateTimeSchema,
     LocalTimeSchema,
     ProtobufNativeSchema,
+    ProtobufSchema,
     Schema,
     SchemaInfo,
     StringSchema,
@@ -136,13 +143,20 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "ConsumerBusy",
+    "ConsumerCryptoFailureAction",
+    "ConsumerNotFound",
     "ConsumerOptions",
     "CredentialsUnavailable",
     "DateSchema",
     "DeadLetterPolicy",
+    "DecryptionFailed",
     "DoubleSchema",
     "Encryption",
+    "EncryptionContext",
     "EncryptionFailed",
+    "EncryptionKey",
+    "EntryProducer",
+    "EntryProducerOptions",
     "EntryReader",
     "FloatSchema",
     "GemingaError",
@@ -185,6 +199,7 @@ __all__ = [
     "ProducerOptions",
     "ProducerQueueFull",
     "ProtobufNativeSchema",
+    "ProtobufSchema",
     "PublicKey",
     "PublicKeyReader",
     "PublicKeys",
@@ -219,5 +234,6 @@ __all__ = [
     "TopicsMode",
     "UnreadableMessage",
     "connect",
+    "encode_attributes",
     "schema_of",
 ]

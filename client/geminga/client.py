@@ -16,6 +16,7 @@ from geminga.authentication import Authentication, MutualTls
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.entry_reader import EntryReader, ReadAhead
 from geminga.consumers.factory import ConsumerFactory, Topics
+from geminga.consumers.letters import LetterTopic
 from geminga.consumers.options import (
     ConsumerOptions,
     ConsumerSettings,
@@ -28,7 +29,8 @@ from geminga.errors import TopicNotFound
 from geminga.log_position import LOG_START, LogPosition
 from geminga.messages import EARLIEST, Message, MessageId
 from geminga.opening import Opening
-from geminga.producers.options import ProducerOptions, ProducerSettings
+from geminga.producers.entry_producer import EntryProducer
+from geminga.producers.options import EntryProducerOptions, ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
 from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
 from geminga.schemas.auto import AutoProduceSchema
@@ -56,6 +58,7 @@ def connect(
     ping_interval_s: float = CONNECTION.ping_interval_s,
     reconnect_first_s: float = DEFAULTS.reconnect_first_s,
     reconnect_limit_s: float = DEFAULTS.reconnect_limit_s,
+    reconnect_timeout_s: float | None = DEFAULTS.reconnect_timeout_s,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     network: Network | None = None,
     clock: Clock | None = None,
@@ -72,18 +75,22 @@ def connect(
     ``listener_name`` chooses among the addresses that brokers advertise.
     A broker that is silent for ``ping_interval_s`` after a ping is given up. Between attempts to
     attach a producer or consumer again the client waits ``reconnect_first_s``, then twice as long
-    each time, ``reconnect_limit_s`` at most. All producers together hold up to
-    ``memory_limit_bytes`` of messages that have no receipt yet. Opening connects to no broker yet.
+    each time, ``reconnect_limit_s`` at most. One that has tried for ``reconnect_timeout_s`` ends
+    with ``NotConnected`` when its next attempt fails; by default it tries for as long as it takes.
+    All producers together hold up to ``memory_limit_bytes`` of messages that have no receipt yet.
+    Opening connects to no broker yet.
     ``network``, ``clock`` and ``random`` are for tests and simulations.
 
     Raises ``InvalidServiceUrl``, and ``ValueError`` for options that contradict each other.
     """
     if isinstance(authentication, MutualTls) and (tls is None or tls.certificate_file is None):
         raise ValueError("MutualTls() needs tls=Tls(certificate_file=...), which says who you are")
+    if reconnect_timeout_s is not None and reconnect_timeout_s <= 0:
+        raise ValueError("reconnect_timeout_s is None or more than 0")
     connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
     channels = Channels(
         service_url,
-        ClientOptions(connection, reconnect_first_s, reconnect_limit_s),
+        ClientOptions(connection, reconnect_first_s, reconnect_limit_s, reconnect_timeout_s),
         network=network or AsyncioNetwork(),
         random=random or Random(),  # noqa: S311  # jitter and names, no secrets
         access=Access(tls, authentication, listener_name),
@@ -153,6 +160,34 @@ class Client:
             return await self._channels.schema(topic)
         except TopicNotFound:
             return None
+
+    def entry_producer(
+        self,
+        topic: str,
+        *,
+        schema: SchemaInfo | None = None,
+        **options: Unpack[EntryProducerOptions],
+    ) -> Opening[EntryProducer]:
+        """A producer of entries that its owner cuts and numbers: ``async with
+        client.entry_producer("orders-partition-0", name="import-7") as producer``.
+
+        ``topic`` has no partitions or is one. Values are bytes already; ``schema`` says what they
+        are. The options are explained in ``ProducerOptions``. Opening raises as ``producer`` does,
+        ``ProducerBusy`` where another producer has the name, and ``ValueError`` for a topic that
+        has partitions.
+        """
+        settings = replace(ProducerSettings.of(options, schema), batching=None)
+        return Opening(self._open_entry_producer(topic, settings))
+
+    async def _open_entry_producer(self, topic: str, settings: ProducerSettings) -> EntryProducer:
+        name = TopicName.parse(topic)
+        if name.partition_index < 0 and (partitions := await self._channels.partitions(name)):
+            raise ValueError(f"{name} has {partitions} partitions: name one of them")
+        producer = EntryProducer(
+            self._channels, name, settings, memory=self._memory, clock=self._clock
+        )
+        await producer.open()
+        return producer
 
     @overload
     def consumer(
@@ -324,13 +359,14 @@ class Client:
         except TopicNotFound:
             return None
 
-    async def _open_box(self, topic: str, subscription: str | None) -> LetterProducer:
-        if subscription is not None:
+    async def _open_box(self, topic: LetterTopic) -> LetterProducer:
+        if topic.subscription is not None:
             async with self.consumer(
-                topic, subscription, type="shared", initial_position="earliest"
+                topic.name, topic.subscription, type="shared", initial_position="earliest"
             ):
                 pass  # the subscription stays
-        return LetterProducer(await self.producer(topic))
+        schema = BytesSchema(topic.schema)
+        return LetterProducer(await self.producer(topic.name, schema=schema, **topic.producer))
 
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has; 0 if it is not partitioned.

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from geminga.errors import MissingExtra, UnreadableMessage
+from geminga.errors import DecryptionFailed, MissingExtra, UnreadableMessage
+from geminga.key_wrapping import unwrap
 from geminga_protocol.pulsar.api_pb2 import EncryptionKeys, MessageMetadata
 
 # Unwrapping a data key takes a millisecond; a producer has a new one every few hours.
@@ -22,8 +23,10 @@ class PrivateKeyReader(Protocol):
     """Knows the private keys of a consumer."""
 
     def private_key(self, name: str, metadata: Mapping[str, str], /) -> bytes:
-        """The RSA key of this name in PEM; ``metadata`` is what its owner said with the public
-        one. What it raises says that there is no such key. Must not block."""
+        """The key of this name in PEM, without a password: RSA, or of an elliptic curve.
+
+        ``metadata`` is what its owner said with the public one. What it raises says that there is
+        no such key. Must not block."""
         ...
 
 
@@ -46,7 +49,10 @@ class Decryptor:
         self._opens: dict[bytes, Opens] = {}
 
     def decrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
-        """The body before it was encrypted, still compressed. Raises ``UnreadableMessage``."""
+        """The body before it was encrypted, still compressed.
+
+        Raises ``DecryptionFailed``, and ``UnreadableMessage`` without the package ``cryptography``.
+        """
         reasons: list[str] = []
         for wrapped in metadata.encryption_keys:
             try:
@@ -56,23 +62,14 @@ class Decryptor:
                 raise UnreadableMessage(str(error)) from error
             except Exception as error:  # noqa: BLE001  # a user's code, and errors of many kinds
                 reasons.append(f"{wrapped.key}: {error!r}")
-        raise UnreadableMessage(f"none of its keys can be used ({', '.join(reasons)})")
+        raise DecryptionFailed(f"none of its keys can be used ({', '.join(reasons)})")
 
     def _unwrap(self, wrapped: EncryptionKeys) -> Opens:
-        try:
-            from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-            from cryptography.hazmat.primitives.asymmetric import padding, rsa  # noqa: PLC0415
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
-        except ImportError as error:
-            raise MissingExtra("encryption", "encryption") from error
         told = {pair.key: pair.value for pair in wrapped.metadata}
-        pem = self._keys.private_key(wrapped.key, told)
-        private_key = serialization.load_pem_private_key(pem, None)
-        if not isinstance(private_key, rsa.RSAPrivateKey):
-            raise TypeError("it is no RSA key")
-        sha1 = hashes.SHA1()  # noqa: S303  # in OAEP its weakness does not matter, and it is fixed
-        oaep = padding.OAEP(padding.MGF1(sha1), sha1, None)
-        opens: Opens = AESGCM(private_key.decrypt(wrapped.value, oaep)).decrypt
+        data_key = unwrap(self._keys.private_key(wrapped.key, told), wrapped.value)
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+        opens: Opens = AESGCM(data_key).decrypt
         if len(self._opens) >= DATA_KEYS_KEPT_MAX:
             del self._opens[next(iter(self._opens))]
         self._opens[wrapped.value] = opens

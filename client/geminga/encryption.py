@@ -1,8 +1,8 @@
 """End-to-end encryption of payloads: brokers store them, and cannot read them (PIP-4).
 
 A producer makes a data key, and sends it along with each payload, wrapped with the public key of
-each reader. Payloads are AES-GCM with 256 bits, data keys RSA-OAEP with SHA-1: what
-upstream's clients write and read. (Upstream's Java client alone also wraps with ECIES.)
+each reader (``geminga.key_wrapping``). Payloads are AES-GCM with 256 bits: what upstream's clients
+write and read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from geminga.errors import EncryptionFailed, MissingExtra
+from geminga.key_wrapping import wrap
 from geminga_protocol.pulsar.api_pb2 import EncryptionKeys, MessageMetadata
 from geminga_protocol.pulsar.commands import key_values
 
@@ -31,8 +32,9 @@ RENEWAL_RETRY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An RSA key in PEM; ``metadata`` (a version of the key, say) goes with each payload, so that
-    readers find the private one.
+    """A key in PEM, RSA or of an elliptic curve; ``metadata`` (a version of the key, say) goes with
+    each payload, so that readers find the private one. Of upstream's clients all read what is for
+    RSA keys, and the Java client what is for curves.
     """
 
     pem: bytes
@@ -117,18 +119,11 @@ class Encryptor:
         self._ends_s = self._clock() + DATA_KEY_LIFETIME_S
 
     def _wrap(self, name: str, data_key: bytes) -> EncryptionKeys:
-        from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-        from cryptography.hazmat.primitives.asymmetric import padding, rsa  # noqa: PLC0415
-
         try:
             key = self._encryption.keys.public_key(name)
-            public_key = serialization.load_pem_public_key(key.pem)
+            wrapped = wrap(key.pem, data_key)
+        except MissingExtra:
+            raise
         except Exception as error:  # a user's code, and a parser with errors of many kinds
             raise EncryptionFailed(name, repr(error)) from error
-        if not isinstance(public_key, rsa.RSAPublicKey):
-            raise EncryptionFailed(name, "it is no RSA key")
-        sha1 = hashes.SHA1()  # noqa: S303  # in OAEP its weakness does not matter, and it is fixed
-        oaep = padding.OAEP(padding.MGF1(sha1), sha1, None)
-        return EncryptionKeys(
-            key=name, value=public_key.encrypt(data_key, oaep), metadata=key_values(key.metadata)
-        )
+        return EncryptionKeys(key=name, value=wrapped, metadata=key_values(key.metadata))

@@ -17,6 +17,7 @@ GemingaError
     ├── EncryptionFailed         a public key cannot be used to encrypt messages
     ├── MissingExtra             a package is not installed that this feature needs
     ├── UnreadableMessage        a message that cannot be opened: damaged, or an unknown feature
+    │   └── DecryptionFailed         none of the consumer's keys opens it
     ├── NotAcknowledgeable       this message id cannot be acknowledged in this way
     └── BrokerRefused            the broker answered with an error
         └── ...                  one class for each error that callers tell apart
@@ -175,6 +176,10 @@ class UnreadableMessage(ClientError):
     """A stored message cannot be opened: it is damaged, or uses a feature this client lacks."""
 
 
+class DecryptionFailed(UnreadableMessage):
+    """An encrypted message cannot be decrypted: the consumer has none of its keys."""
+
+
 class NotAcknowledgeable(ClientError):
     """This message id cannot be acknowledged in this way; the text says why."""
 
@@ -240,6 +245,12 @@ class ConsumerBusy(BrokerRefused):
     """Another consumer has the subscription, exclusively or with another subscription type."""
 
 
+class ConsumerNotFound(BrokerRefused):
+    """The broker has just let go of the consumer, which comes back by itself."""
+
+    retry: ClassVar[bool] = True
+
+
 class ProducerBusy(BrokerRefused):
     """A producer of this name is there already, or the topic is taken exclusively."""
 
@@ -278,6 +289,7 @@ _REFUSALS: dict[str, type[BrokerRefused]] = {
     "SubscriptionNotFound": SubscriptionNotFound,
     "ConsumerBusy": ConsumerBusy,
     "ConsumerAssignError": ConsumerBusy,
+    "ConsumerNotFound": ConsumerNotFound,
     "ProducerBusy": ProducerBusy,
     "ProducerFenced": ProducerFenced,
     "ProducerBlockedQuotaExceededError": BacklogQuotaExceeded,

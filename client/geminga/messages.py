@@ -6,11 +6,13 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
+from geminga.encryption_context import EncryptionContext, context_of
 from geminga.errors import ClientError
+from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata, SingleMessageMetadata
 from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
 
@@ -126,6 +128,20 @@ class ValueMaker(Protocol):
     def value(self, message: Message[Any], /) -> Any:  # noqa: ANN401 - whatever the schema makes
         """The message's value; raises what the schema raises."""
 
+    def schema(self, message: Message[Any], /) -> SchemaInfo | None:
+        """The schema by which its value is read."""
+
+
+class StillEncrypted:
+    """Stands for the schema of messages that could not be decrypted."""
+
+    def value(self, message: Message[Any], /) -> NoReturn:
+        """Raises ``ValueError``."""
+        raise ValueError(f"{message.id} is still encrypted: it has data, and no value")
+
+    def schema(self, _message: Message[Any], /) -> None:
+        """None: the data are no value's."""
+
 
 class Delivery:
     """What the messages of one delivered entry share."""
@@ -197,7 +213,7 @@ class Message(Generic[ValueT_co]):
         """The data as the consumer's schema reads it; without a schema the ``data``.
 
         ``None`` for a message whose value is null. Raises what the schema raises for data that it
-        cannot read.
+        cannot read, and ``ValueError`` for data that are still encrypted.
         """
         values = self._delivery.values
         if values is not None:
@@ -320,6 +336,20 @@ class Message(Generic[ValueT_co]):
         """The version of the schema that it was written with, if its producer had one."""
         metadata = self._delivery.metadata
         return metadata.schema_version if metadata.HasField("schema_version") else None
+
+    @property
+    def encryption_context(self) -> EncryptionContext | None:
+        """How it was encrypted, ``None`` if it was not."""
+        delivery = self._delivery
+        is_decrypted = not isinstance(delivery.values, StillEncrypted)
+        return context_of(delivery.metadata, is_decrypted=is_decrypted)
+
+    @property
+    def schema(self) -> SchemaInfo | None:
+        """The schema that its value is read by, ``None`` for bytes: the consumer's, or its
+        producer's where the consumer's needs that one (Avro, ``AutoConsumeSchema``)."""
+        values = self._delivery.values
+        return None if values is None else values.schema(self)
 
 
 def to_proto(message_id: MessageId) -> MessageIdData:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from geminga_cluster.errors import ClusterExists, ClusterNotFound
 from geminga_cluster.watched import watched_values
+from geminga_protocol.pulsar.topic_names import is_entity_name
 from geminga_protocol.records.clusters import (
     CLUSTERS_PATH,
     GLOBAL_CLUSTER,
@@ -20,6 +21,13 @@ class Clusters:
         self._coordination = coordination
         self._records = watched_values(coordination, ClusterData.decode)
 
+    @staticmethod
+    def _path(name: str) -> str:
+        """The cluster's node. Raises ``ClusterNotFound`` for what cannot be a cluster's name."""
+        if name == GLOBAL_CLUSTER or not is_entity_name(name):
+            raise ClusterNotFound(name)
+        return cluster_path(name)
+
     async def names(self) -> list[str]:
         """The names of the clusters, sorted."""
         try:
@@ -30,7 +38,7 @@ class Clusters:
 
     async def get(self, name: str) -> ClusterData:
         """A cluster's addresses. Raises ``ClusterNotFound``."""
-        record = None if name == GLOBAL_CLUSTER else await self._records.get(cluster_path(name))
+        record = await self._records.get(self._path(name))
         if record is None:
             raise ClusterNotFound(name)
         return record
@@ -47,9 +55,7 @@ class Clusters:
 
     async def update(self, name: str, record: ClusterData) -> None:
         """Replace a cluster's record. Raises ``ClusterNotFound``."""
-        path = cluster_path(name)
-        if name == GLOBAL_CLUSTER:
-            raise ClusterNotFound(name)
+        path = self._path(name)
         try:
             await self._coordination.set(path, record.encode())
         except NodeMissing:
@@ -59,9 +65,7 @@ class Clusters:
 
     async def delete(self, name: str) -> None:
         """Forget a cluster. Raises ``ClusterNotFound``."""
-        path = cluster_path(name)
-        if name == GLOBAL_CLUSTER:
-            raise ClusterNotFound(name)
+        path = self._path(name)
         try:
             await self._coordination.delete(path)
         except NodeMissing:

@@ -6,6 +6,7 @@ import asyncio
 
 from geminga_cluster.errors import TenantExists, TenantNotEmpty, TenantNotFound
 from geminga_cluster.watched import watched_values
+from geminga_protocol.pulsar.topic_names import is_entity_name
 from geminga_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
 from geminga_protocol.records.namespaces import LOCAL_POLICIES_PATH
 from geminga_protocol.records.ownership import OWNERSHIP_PATH
@@ -29,6 +30,14 @@ class Tenants:
         self._coordination = coordination
         self._records = watched_values(coordination, TenantInfo.decode)
 
+    @staticmethod
+    def _path(name: str) -> str:
+        """The tenant's node. Raises ``TenantNotFound`` for what cannot be a tenant's name: it could
+        lead to another record, as ``tenant/namespace`` does."""
+        if not is_entity_name(name):
+            raise TenantNotFound(name)
+        return tenant_path(name)
+
     async def names(self) -> list[str]:
         """The names of the tenants, sorted."""
         try:
@@ -38,7 +47,7 @@ class Tenants:
 
     async def get(self, name: str) -> TenantInfo:
         """A tenant's record. Raises ``TenantNotFound``."""
-        record = await self._records.get(tenant_path(name))
+        record = await self._records.get(self._path(name))
         if record is None:
             raise TenantNotFound(name)
         return record
@@ -55,7 +64,7 @@ class Tenants:
 
     async def update(self, name: str, record: TenantInfo) -> None:
         """Replace a tenant's record. Raises ``TenantNotFound``."""
-        path = tenant_path(name)
+        path = self._path(name)
         try:
             await self._coordination.set(path, record.encode())
         except NodeMissing:
@@ -65,7 +74,7 @@ class Tenants:
 
     async def delete(self, name: str) -> None:
         """Delete a tenant without namespaces. Raises ``TenantNotFound``, ``TenantNotEmpty``."""
-        path = tenant_path(name)
+        path = self._path(name)
         try:
             await self._coordination.delete(path)
         except NodeMissing:

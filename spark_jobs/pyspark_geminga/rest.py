@@ -50,7 +50,7 @@ class AdminClient:
         if not partitions:
             return {topic: await self._layout(name)}
         # One broker tells at once what it knows of all of them; the others are asked for theirs.
-        document = await self._get(name, "partitioned-internalStats")
+        document = await self.get(name, "partitioned-internalStats")
         known = cast(dict[str, Any], document.get("partitions", {})) if document else {}
         names = [name.partition(index) for index in range(partitions)]
         missing = [each for each in names if str(each) not in known]
@@ -61,10 +61,10 @@ class AdminClient:
         return by_name | {topic: layout_of(stats) for topic, stats in known.items()}
 
     async def _layout(self, topic: TopicName) -> LogLayout | None:
-        document = await self._get(topic, "internalStats")
+        document = await self.get(topic, "internalStats")
         return None if document is None else layout_of(document)
 
-    async def _get(self, topic: TopicName, what: str) -> dict[str, Any] | None:
+    async def get(self, topic: TopicName, what: str) -> dict[str, Any] | None:
         """The JSON object, ``None`` where there is no such topic."""
         path = f"/admin/v2/persistent/{topic.namespace}/{topic.encoded_local}/{what}"
         headers: Mapping[str, str] = {}

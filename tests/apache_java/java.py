@@ -2,7 +2,8 @@
 
 Jars come, in this order, from an environment variable (a Java class path), from an Apache Pulsar
 (``PULSAR_HOME``, or one in ``apache-pulsar`` of the user's cache), or from Maven Central by
-``mvn``, into the user's cache. ``make test-java`` runs what needs them.
+``mvn``, into the user's cache. ``make test-java`` runs what needs them; ``make test-compat`` starts
+a whole Apache Pulsar, which comes from the same places.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 FETCH_TIMEOUT_S = 300.0
+FETCH_PULSAR_TIMEOUT_S = 1200.0  # 240 MB
+PULSAR_VERSION = "4.0.6"
+_DISTRIBUTION = "pulsar-server-distribution"
 COMPILE_TIMEOUT_S = 240.0
 _LOGGING = Path(__file__).parent / "log4j2.xml"
 # Small heaps, quick starts; and what Apache's own scripts open for their programs on new Javas.
@@ -38,6 +43,50 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
+def _pulsar_homes() -> list[Path]:
+    """Where an Apache Pulsar may be unpacked, the preferred one first."""
+    homes = [Path(os.environ["PULSAR_HOME"])] if os.environ.get("PULSAR_HOME") else []
+    return homes + sorted((cache() / "apache-pulsar").glob("apache-pulsar-*"), reverse=True)
+
+
+def pulsar_home() -> Path:
+    """An unpacked Apache Pulsar, fetched if need be. Raises ``NotRun``."""
+    if shutil.which("java") is None:
+        raise NotRun("not run: no java")
+    home = next((each for each in _pulsar_homes() if (each / "bin" / "pulsar").exists()), None)
+    if home is not None:
+        return home
+    if shutil.which("mvn") is None:
+        raise NotRun(
+            "not run: no Apache Pulsar, and no mvn to fetch it; set PULSAR_HOME to an unpacked one"
+        )
+    # Unpacked elsewhere and renamed, so that it is there whole or not at all.
+    directory = cache() / "apache-pulsar"
+    unfinished = directory / "unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    artifact = f"org.apache.pulsar:{_DISTRIBUTION}:{PULSAR_VERSION}:tar.gz:bin"
+    _maven(
+        *("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={unfinished}"),
+        what=f"Apache Pulsar {PULSAR_VERSION}",
+        timeout_s=FETCH_PULSAR_TIMEOUT_S,
+    )
+    with tarfile.open(unfinished / f"{_DISTRIBUTION}-{PULSAR_VERSION}-bin.tar.gz") as packed:
+        packed.extractall(unfinished, filter="data")
+    home = directory / f"apache-pulsar-{PULSAR_VERSION}"
+    (unfinished / home.name).rename(home)
+    shutil.rmtree(unfinished)
+    return home
+
+
+def _maven(*words: str, what: str, timeout_s: float) -> None:
+    """Run ``mvn``, which fetches ``what``. Raises ``NotRun`` where it fails."""
+    ended = subprocess.run(
+        ["mvn", "-q", "-B", *words], capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    if ended.returncode:
+        raise NotRun(f"not run: mvn could not fetch {what}: {ended.stdout[-1000:]}")
+
+
 @dataclass(frozen=True, slots=True)
 class Jars:
     """Jars of Apache's: how they are called, and where they are looked for.
@@ -60,34 +109,26 @@ class Jars:
         given = os.environ.get(self.variable)
         if given:
             return given
-        homes = [Path(os.environ["PULSAR_HOME"])] if os.environ.get("PULSAR_HOME") else []
-        homes += sorted((cache() / "apache-pulsar").glob("apache-pulsar-*"), reverse=True)
-        found = (home / "lib" for home in homes if any((home / "lib").glob(self.pattern)))
+        libraries = (home / "lib" for home in _pulsar_homes())
+        found = (each for each in libraries if any(each.glob(self.pattern)))
         return next((f"{directory}/*" for directory in found), None)
 
     def _fetched(self, directory: Path) -> str:
         """The jars as Maven resolves them for the pom, which are fetched whole or not at all."""
         if not directory.exists():
-            mvn = shutil.which("mvn")
-            if mvn is None:
+            if shutil.which("mvn") is None:
                 raise NotRun(
                     f"not run: no {self.name} jars, and no mvn to fetch them; set PULSAR_HOME to "
                     f"an Apache Pulsar, or {self.variable}"
                 )
             unfinished = directory.with_suffix(".unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
-            ended = subprocess.run(
-                [
-                    *(mvn, "-q", "-B", "-f", str(self.pom), "dependency:copy-dependencies"),
-                    *(f"-DoutputDirectory={unfinished}", "-DincludeScope=runtime"),
-                ],
-                capture_output=True,
-                text=True,
-                timeout=FETCH_TIMEOUT_S,
-                check=False,
+            _maven(
+                *("-f", str(self.pom), "dependency:copy-dependencies"),
+                *(f"-DoutputDirectory={unfinished}", "-DincludeScope=runtime"),
+                what=self.name,
+                timeout_s=FETCH_TIMEOUT_S,
             )
-            if ended.returncode:
-                raise NotRun(f"not run: mvn could not fetch {self.name}: {ended.stdout[-1000:]}")
             unfinished.rename(directory)
         return f"{directory}/*"
 

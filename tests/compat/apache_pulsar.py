@@ -8,7 +8,6 @@ import hmac
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from tests.apache_java.java import NotRun
+from tests.apache_java.java import pulsar_home
 from tests.unit.geminga.certificates import Authority
 
 KEY_BEGINS = "-----BEGIN PRIVATE KEY-----"
@@ -58,11 +57,7 @@ def token(role: str) -> str:
 @contextmanager
 def apache_pulsar(directory: Path) -> Generator[ApachePulsar]:
     """A standalone and a proxy with data below ``directory``. Raises ``NotRun``."""
-    home = Path(os.environ.get("PULSAR_HOME") or "/nowhere")
-    if not (home / "bin" / "pulsar").exists():
-        raise NotRun("PULSAR_HOME names no unpacked Apache Pulsar")
-    if shutil.which("java") is None:
-        raise NotRun("there is no Java")
+    home = pulsar_home()
     authority = Authority(directory)
     binary, binary_tls, web, web_tls, bookie, proxy, proxy_web = free_ports(7)
     with ExitStack() as stack:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.apache_java.java import NotRun
-from tests.compat.apache_pulsar import ApachePulsar, apache_pulsar
+from tests.compat.apache_pulsar import ApachePulsar, apache_pulsar, token
+from tests.compat.clients import Broker
+
+from pytest_geminga.clusters import Cluster
 
 TIMEOUT_S = 600  # a JVM takes its time to start, and the first test waits for two
 
@@ -29,3 +32,15 @@ def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApachePulsar]:
             yield running
     except NotRun as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def geminga_broker(geminga_standalone: Cluster) -> Broker:
+    """Ours."""
+    return Broker(geminga_standalone.service_url, geminga_standalone.web_url)
+
+
+@pytest.fixture(scope="session")
+def pulsar_broker(pulsar: ApachePulsar) -> Broker:
+    """The real one."""
+    return Broker(pulsar.service_url, pulsar.web_url, token("admin"))

@@ -15,13 +15,14 @@ SEND_TIMEOUT_MS = 120_000
 
 
 @contextmanager
-def client_of(service_url: str) -> Generator[Any]:
+def client_of(service_url: str, **options: Any) -> Generator[Any]:
     """A client of the cluster at ``service_url``; silent, for it would tell of every lost
     connection and what goes wrong is raised anyway. (A process's clients share one logger.)"""
     client = pulsar.Client(
         service_url,
         operation_timeout_seconds=OPERATION_TIMEOUT_S,
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
+        **options,
     )
     try:
         yield client

@@ -15,6 +15,7 @@ from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 
 import geminga
+from geminga_protocol.pulsar.api_pb2 import KeyValue
 
 TIMEOUT_S = 60
 RECEIVE_MS = TIMEOUT_S * 1_000
@@ -129,3 +130,21 @@ async def test_payloads_that_are_encoded_already_get_the_topics_schema(
     path = topic.removeprefix("persistent://")
     status, shown = rest(standalone.web_service_url, "GET", f"/admin/v2/schemas/{path}/schema")
     assert (status, shown["type"], shown["version"]) == (200, "JSON", 0)
+
+
+async def test_protobuf_messages_have_the_version_whose_definition_was_uploaded(
+    standalone: StandaloneProcess, client: geminga.Client, topic: str
+) -> None:
+    schema = geminga.ProtobufSchema(KeyValue)
+    definition = schema.schema_info.definition.decode()
+    path = f"/admin/v2/schemas/{topic.removeprefix('persistent://')}/schema"
+    uploaded = {"type": "PROTOBUF", "schema": definition, "properties": {}}
+    status, _ = rest(standalone.web_service_url, "POST", path, uploaded)
+    assert status == 200
+    consumer = await client.consumer(topic, "s", schema=schema)
+    producer = await client.producer(topic, schema=schema)
+    await producer.send(KeyValue(key="a", value="b"))
+    message = await consumer.receive()
+    assert (message.value, message.schema_version) == (KeyValue(key="a", value="b"), bytes(8))
+    with pytest.raises(geminga.IncompatibleSchema):
+        await client.producer(topic, schema=geminga.ProtobufNativeSchema(KeyValue))

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from tests.simulation.storage import Storage
 
+from geminga._channels.producer_channel import ProducerChannel
+from geminga._transport.connection_pool import ConnectionPool
 from geminga_bookie.journal.journal import Group, Journal
 from geminga_broker.compaction.compaction import Compaction
 from geminga_broker.compaction.stream import Source
@@ -281,6 +283,20 @@ def acknowledge_whole_ledgers(patch: pytest.MonkeyPatch) -> None:
         honest(acknowledging, consumer, position, ack_set, on_durable)
 
     patch.setattr(Acknowledging, "upto", upto)
+
+
+def forget_to_send_again(patch: pytest.MonkeyPatch) -> None:
+    """A client that comes back takes for stored what it had sent."""
+    patch.setattr(ProducerChannel, "_resume", _do_nothing)
+
+
+def leave_connections_open(patch: pytest.MonkeyPatch) -> None:
+    """A client that is closed leaves its connections to the broker."""
+
+    async def forget(_: ConnectionPool) -> None:
+        """Nothing is closed."""
+
+    patch.setattr(ConnectionPool, "_close_connections", forget)
 
 
 def found_by(tell: Callable[[int], object]) -> int:

@@ -10,6 +10,8 @@ from math import ceil
 # more, in these proportions.
 SHARES = {
     "autorecovery": 50,
+    "client": 1,  # of 77 clients
+    "client storms": 10,
     "cluster": 100,
     "compaction": 20,
     "delayed": 25,

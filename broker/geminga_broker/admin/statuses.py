@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from geminga_broker.errors import (
+    NameReserved,
     NotAllowed,
     ServiceNotReady,
     StorageUnavailable,
@@ -29,6 +30,7 @@ answer_error = answer_errors(
         TopicExists: 409,
         IncompatibleSchema: 409,
         TopicBusy: 412,
+        NameReserved: 412,
         ConflictingPolicies: 412,
         InvalidSchema: 422,
         InvalidBundles: 400,

@@ -228,15 +228,19 @@ class Compaction(Service):
         await _stored(cursor)
 
     async def _put_in_force(self, cursor: Cursor, ledger_id: int, horizon: Position) -> None:
-        """One write of the cursor: its position, the new ledger's name, the former one's."""
+        """One write of the cursor: its position, the new ledger's name, the former one's.
+
+        The view shows the new ledger before the cursor is stored: from then on the log is trimmed
+        up to ``horizon``, and what the former ledger does not have would be nowhere.
+        """
         former = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
         cursor.acknowledged.reset(horizon)
         cursor.position_properties = {
             COMPACTED_LEDGER_PROPERTY: ledger_id,
             **({} if former is None else {FORMER_PROPERTY: former}),
         }
-        await _stored(cursor)
         self.view.show(CompactedLedger(self._factory.ledgers, ledger_id), horizon)
+        await _stored(cursor)
 
     def _unneeded(self, cursor: Cursor) -> list[int]:
         named = cursor.position_properties

@@ -65,7 +65,7 @@ class Cursor(Service):
         "_left_out",
         "_random",
         "_store",
-        "_stored_ledger_id",
+        "_stored",
         "_timer",
         "_waiting",
         "acknowledged",
@@ -100,7 +100,8 @@ class Cursor(Service):
         self.last_mark_delete_ms = 0
         self.on_lost: Callable[[], None] = _nothing
         self.on_ledger_left: Callable[[], None] = _nothing
-        self._stored_ledger_id = state.mark_delete[0]
+        # The mark-delete position that the next owner finds after a crash.
+        self._stored = state.mark_delete
         self.position_properties = state.position_properties
         self._store = store
         self._clock = clock
@@ -142,6 +143,15 @@ class Cursor(Service):
     def mark_delete(self) -> Position:
         """Everything up to here is acknowledged."""
         return self.acknowledged.mark_delete
+
+    @property
+    def needless_upto(self) -> Position:
+        """Entries up to here are needed neither now nor after a crash: the log may delete them.
+
+        What the next owner will find counts, too: it begins at the stored position, and what the
+        cursor keeps beside that (the compacted ledger, sequence ids) holds for that position only.
+        """
+        return min(self._stored, self.mark_delete)
 
     @property
     def is_replicated(self) -> bool:
@@ -233,7 +243,9 @@ class Cursor(Service):
                 self._is_dirty = False
                 covered = len(self._waiting)
                 try:
-                    written_bytes = await self._save()
+                    saved = self.state()
+                    assert self._store is not None
+                    written_bytes = await self._store.save(saved)
                 except TAKEN_OVER as error:
                     self._give_up(error)
                     return
@@ -243,8 +255,10 @@ class Cursor(Service):
                     continue
                 backoff.reset()
                 self.last_mark_delete_ms = self._clock.wall_ms()
+                left, self._stored = self._stored, saved.mark_delete
                 self._tell(covered, None)
-                self._tell_ledger_left()
+                if left[0] != self._stored[0]:
+                    self.on_ledger_left()
                 await self._rest(written_bytes)
                 if not self._waiting:
                     break
@@ -252,17 +266,6 @@ class Cursor(Service):
             self._is_flushing = False
         if self._is_dirty:
             self.changed()
-
-    def _tell_ledger_left(self) -> None:
-        """Once for each ledger: what lies before the new one may not be needed any more."""
-        ledger_id = self.mark_delete[0]
-        if ledger_id != self._stored_ledger_id:
-            self._stored_ledger_id = ledger_id
-            self.on_ledger_left()
-
-    async def _save(self) -> int:
-        assert self._store is not None
-        return await self._store.save(self.state())
 
     async def _rest(self, written_bytes: int) -> None:
         """Keep to the rate; what is small needs no rest, which would only delay receipts."""

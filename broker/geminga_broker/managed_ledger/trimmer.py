@@ -108,7 +108,7 @@ class Trimmer:
     def _trimmable(self, retention: Retention) -> list[LedgerSpan]:
         if self.readership is None:
             return []
-        marks = (each.mark_delete for each in self._cursors() if each.is_durable)
+        marks = (each.needless_upto for each in self._cursors() if each.is_durable)
         return trimmable_ledgers(
             self._recorded.chain.spans, min(marks, default=None), retention, self._clock.wall_ms()
         )

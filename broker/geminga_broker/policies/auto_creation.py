@@ -68,7 +68,7 @@ def check_auto_topic_creation(policy: AutoTopicCreation) -> None:
             f"{refused}[defaultNumPartitions] cannot be null when the type is partitioned."
         )
     elif not 0 < count <= PARTITIONS_MAX:
+        bound = "less than 1" if count < 1 else f"more than {PARTITIONS_MAX}"  # upstream has no max
         raise InvalidPolicy(
-            f"{refused}[defaultNumPartitions] cannot be less than 1 or more than {PARTITIONS_MAX} "
-            "for partition type."
+            f"{refused}[defaultNumPartitions] cannot be {bound} for partition type."
         )

@@ -3,14 +3,14 @@
 Facts: ``BookkeeperSchemaStorage`` of Apache Pulsar 4.0, whose brokers read what is written here.
 The order of writes: first the ledger, then the node by compare-and-set. A reader never finds a
 version without its entry; a crash between the two leaves a ledger that nothing names, as with
-upstream's.
+upstream's. Deletions take the ledgers first as well: what is left of one that was cut short is
+named by the node until the next one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -167,7 +167,7 @@ class SchemaStorage:
             else:
                 await self._coordination.set(path, changed, version=present.node_version)
         except (NodeExists, NodeMissing, VersionMismatch):
-            await self._drop_ledgers(schema_id, [index])
+            await self._drop_ledger(schema_id, position[0])
             raise SchemasChanged(f"the schemas of {schema_id} keep changing") from None
         self._kept.put(position, info)
         return number
@@ -201,8 +201,9 @@ class SchemaStorage:
     async def delete(self, schema_id: str) -> bool:
         """Delete all versions and the node; whether there were any.
 
-        First the node: what a crash leaves is ledgers without a name, never a node that leads
-        nowhere.
+        First the ledgers, as upstream: what a crash leaves is a node that still names them, by
+        which the next deletion, of the schema, its topic or its namespace, finds what is left.
+        Until then their versions are left out, as all that are lost.
         """
         for _ in range(DELETE_ROUNDS_MAX):
             found = await self.locator(schema_id)
@@ -210,29 +211,27 @@ class SchemaStorage:
                 return False
             locator, node_version = found
             try:
+                for each in locator.versions:
+                    await self._ledgers.delete(each.position[0])
                 await self._coordination.delete(schema_path(schema_id), version=node_version)
             except NodeMissing:
-                return True  # another broker deletes the ledgers
+                return True  # another broker deleted the same ledgers, and then the node
             except VersionMismatch:
-                continue  # a version was added
-            await self._drop_ledgers(schema_id, locator.versions)
+                continue  # a version was added meanwhile: its ledger goes, too
+            except LedgerError as error:
+                raise StorageUnavailable(str(error)) from error
             return True
         raise SchemasChanged(f"the schemas of {schema_id} keep changing while they are deleted")
 
-    async def _drop_ledgers(self, schema_id: str, versions: Sequence[SchemaIndex]) -> None:
-        """Nothing names them any more: one that cannot be deleted is left, and logged."""
-        for each in versions:
-            try:
-                await self._ledgers.delete(each.position[0])
-            except (LedgerError, CoordinationError) as error:
-                log.warning(
-                    "schema ledger left",
-                    extra={
-                        "schema": schema_id,
-                        "ledger": each.position[0],
-                        "error": str(error),
-                    },
-                )
+    async def _drop_ledger(self, schema_id: str, ledger_id: int) -> None:
+        """Delete a ledger that nothing names; one that cannot be deleted is left, and logged."""
+        try:
+            await self._ledgers.delete(ledger_id)
+        except (LedgerError, CoordinationError) as error:
+            log.warning(
+                "schema ledger left",
+                extra={"schema": schema_id, "ledger": ledger_id, "error": str(error)},
+            )
 
     async def names(self, namespace: str) -> list[str]:
         """The ids of the schemas of a namespace, ``tenant/name``."""

@@ -20,10 +20,7 @@ from geminga_broker.sessions.consumer_stats import encode_consumer_stats
 from geminga_broker.sessions.schemas import schema_of, topic_schemas
 from geminga_broker.sessions.session import Session
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
-from geminga_broker.subscriptions.distribution.key_shared_policy import (
-    KeySharedMode,
-    KeySharedPolicy,
-)
+from geminga_broker.subscriptions.distribution.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
 from geminga_protocol.errors import WireError
@@ -38,7 +35,7 @@ from geminga_protocol.pulsar.answers import (
     encode_success,
     message_id,
 )
-from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.pulsar.enums import KeySharedMode, SubscriptionType
 from geminga_protocol.pulsar.features import knows_end_of_topic
 from geminga_protocol.pulsar.integers import signed
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH

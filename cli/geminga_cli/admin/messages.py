@@ -11,7 +11,7 @@ from geminga_cli.admin.errors import AdminRefused
 from geminga_cli.admin.operation import Given, Operation, gets, option, path, place, switch
 from geminga_cli.admin.service import AdminService, Answer
 from geminga_cli.admin.values import moment_ms, topic
-from geminga_cli.bookie_admin.text import hex_lines
+from geminga_cli.text import hex_lines, plain_text
 
 TOPIC = place("topic", "the topic's name", topic)
 SHOWN = "x-pulsar-"
@@ -73,9 +73,10 @@ def show_messages(messages: list[dict[str, Any]]) -> Iterator[str]:
         if number:
             yield "-" * 72
         rest = ("properties", "data", "dataBase64")
-        yield "  ".join(f"{name}: {value}" for name, value in message.items() if name not in rest)
+        head = (f"{name}: {value}" for name, value in message.items() if name not in rest)
+        yield plain_text("  ".join(head))
         for name, value in message["properties"].items():
-            yield f"  {name} = {value}"
+            yield plain_text(f"  {name} = {value}")
         if "data" in message and message["data"].isprintable():
             yield message["data"]
         else:

@@ -14,7 +14,7 @@ from geminga_cli.admin.operation import (
     sends,
     switch,
 )
-from geminga_cli.admin.text import show_policy
+from geminga_cli.text import show_policy
 
 APPLIED = switch("--applied", "-ap", help="what holds, where nothing is set")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from geminga_cli.bookie_admin.text import GAP as INDENT
-from geminga_cli.bookie_admin.text import size_words, table
+from geminga_cli.text import INDENT, plain_text, size_words, table
 
 Stats = Mapping[str, Any]
 
@@ -34,7 +33,7 @@ def show_partitioned_stats(stats: Stats) -> Iterator[str]:
     yield from show_stats(stats)
     for name, partition in (stats.get("partitions") or {}).items():
         yield ""
-        yield name
+        yield plain_text(name)
         yield from (f"{INDENT}{line}" for line in show_stats(partition))
 
 

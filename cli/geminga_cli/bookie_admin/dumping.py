@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from geminga_bookie.errors import UnknownFormat
 from geminga_cli.bookie_admin.findings import Finding
 from geminga_cli.bookie_admin.offline_file import Content, opened
-from geminga_cli.bookie_admin.text import count_words
+from geminga_cli.text import count_words
 
 Look = Callable[[str, Content], Iterator[Finding]]
 

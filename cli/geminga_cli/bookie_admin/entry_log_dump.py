@@ -16,7 +16,7 @@ from geminga_cli.bookie_admin.dumping import dump_files
 from geminga_cli.bookie_admin.findings import Finding
 from geminga_cli.bookie_admin.offline_file import Content
 from geminga_cli.bookie_admin.scanning import find_ahead
-from geminga_cli.bookie_admin.text import count_words, ranges_words
+from geminga_cli.text import count_words, ranges_words
 
 
 def dump_entry_logs(options: argparse.Namespace) -> int:

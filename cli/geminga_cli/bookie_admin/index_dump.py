@@ -13,7 +13,7 @@ from geminga_bookie.formats.entry_log_v1 import file_name
 from geminga_bookie.storage.index import FORMAT_VERSION, Index
 from geminga_bookie.storage.rocks_store import INDEX_DIRECTORY, IndexNotOpened, RocksStore
 from geminga_cli.bookie_admin.errors import UnreadableFile
-from geminga_cli.bookie_admin.text import count_words, size_words, table
+from geminga_cli.text import count_words, size_words, table
 
 
 def dump_index(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from geminga_cli.bookie_admin.dumping import dump_files
 from geminga_cli.bookie_admin.findings import Finding
 from geminga_cli.bookie_admin.offline_file import Content
 from geminga_cli.bookie_admin.scanning import find_ahead, only_zeros
-from geminga_cli.bookie_admin.text import count_words, ranges_words
+from geminga_cli.text import count_words, ranges_words
 
 
 def dump_journals(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from geminga_autorecovery.known_bookies import require_known
 from geminga_autorecovery.repair import LedgerRepair
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.errors import StillRegistered
-from geminga_cli.bookie_admin.text import count_words
+from geminga_cli.text import count_words
 from geminga_ledger import LedgerConfig
 
 

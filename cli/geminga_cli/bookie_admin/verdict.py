@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from geminga_autorecovery.copies import Copy
 from geminga_autorecovery.findings import Flaw
 from geminga_cli.bookie_admin.extent import Extent
-from geminga_cli.bookie_admin.text import count_words, ranges_words, table
+from geminga_cli.text import count_words, ranges_words, table
 from geminga_ledger.quorum import Quorum
 from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
 

@@ -13,8 +13,8 @@ from importlib import import_module
 from geminga_cli.admin.errors import AdminRefused, BrokerUnreachable, InvalidUse
 from geminga_cli.admin.operation import Operation
 from geminga_cli.admin.options import add_service_options, service_of
-from geminga_cli.admin.text import show_json
 from geminga_cli.output import print_lines
+from geminga_cli.text import show_json
 
 EXIT_REFUSED, EXIT_MISUSED = 1, 2
 

@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message as ProtobufMessage
 
 from geminga import Message
-from geminga_cli.bookie_admin.text import plain_text
+from geminga_cli.text import plain_text
 
 HEADING = "----- got message -----"
 
@@ -33,24 +33,24 @@ def message_lines(
     if in_hex:
         content = message.data.hex(" ")
     elif with_value:
-        content = _safe(_value_text(message))
+        content = plain_text(_value_text(message))
     else:
         content = plain_text(message.data)
     said = [
         f"publishTime:[{message.publish_time_ms}]",
         f"eventTime:[{message.event_time_ms or 0}]",
-        f"key:[{'null' if message.key is None else _safe(message.key)}]",
-        f"properties:[{_safe(properties)}]",
+        f"key:[{'null' if message.key is None else plain_text(message.key)}]",
+        f"properties:[{plain_text(properties)}]",
         f"content:{content}",
     ]
     if with_metadata:
         ordering_key, version = message.ordering_key, message.schema_version
         said += [
             f"message-id:{message.id}",
-            f"topic:{_safe(message.topic)}",
-            f"producer-name:{_safe(message.producer_name)}",
+            f"topic:{plain_text(message.topic)}",
+            f"producer-name:{plain_text(message.producer_name)}",
             f"sequence-id:{message.sequence_id}",
-            f"replicated-from:{_safe(message.replicated_from or 'null')}",
+            f"replicated-from:{plain_text(message.replicated_from or 'null')}",
             f"redelivery-count:{message.redelivery_count}",
             f"ordering-key:{'' if ordering_key is None else plain_text(ordering_key)}",
             f"schema-version:{'' if version is None else version.hex()}",
@@ -130,7 +130,3 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever schemas make
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     return value if isinstance(value, str | int | float | None) else str(value)
-
-
-def _safe(text: str) -> str:
-    return plain_text(text.encode(errors="backslashreplace"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import string
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
@@ -28,6 +29,7 @@ from geminga.errors import (
     ClientError,
     Closed,
     InvalidServiceUrl,
+    NotConnected,
     RequestTimedOut,
 )
 from geminga.tls import Tls
@@ -48,13 +50,15 @@ class ClientOptions:
     """Times of a client, in seconds.
 
     Between attempts to attach a producer or consumer again, ``reconnect_first_s`` doubles up to
-    ``reconnect_limit_s``.
+    ``reconnect_limit_s``. One that no broker accepted again for ``reconnect_timeout_s`` is given up
+    (``None``: never).
     """
 
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
     reconnect_first_s: float = 0.1
     # Short, because a broker or bookie that was killed is back within seconds.
     reconnect_limit_s: float = 5.0
+    reconnect_timeout_s: float | None = None  # as upstream's clients, which never give up
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +186,9 @@ class Channel(ABC):
     """The life of one producer or consumer.
 
     Until the first success, an error that asking again cannot mend ends it, and so does the time
-    for an operation. Afterwards it attaches again until a broker's error is final (``is_final``)
-    or it is closed. ``error`` then says why it ended.
+    for an operation. Afterwards it attaches again until a broker's error is final (``is_final``),
+    until it has tried for ``reconnect_timeout_s``, or until it is closed. ``error`` then says why
+    it ended.
 
     Its owner sets ``on_end`` to hear of that, and ``on_close`` to be asked to close the channel
     when the client closes; both before ``open``.
@@ -328,25 +333,49 @@ class Channel(ABC):
 
     async def _keep_attached(self) -> None:
         """Attach, and attach again, until that is of no use any more."""
-        timeout_s = self._channels.options.connection.operation_timeout_s
-        first_deadline_s = self._loop.time() + timeout_s
+        options = self._channels.options
+        deadline_s = self._loop.time() + options.connection.operation_timeout_s
         while True:
             try:
                 await self._attach()
             except ClientError as error:
-                if self._first.done():
-                    is_over = isinstance(error, BrokerRefused) and error.is_final
-                else:
-                    is_over = not error.retry or self._loop.time() >= first_deadline_s
-                if is_over or isinstance(error, Closed):
-                    self.end(error)
+                # Only after an attempt: a loop that was blocked past the deadline makes one first.
+                if (reason := self._given_up(error, deadline_s)) is not None:
+                    self.end(reason)
                     return
                 log.info("not attached yet", extra={"topic": str(self.topic), "reason": str(error)})
             else:
+                attached_s = self._loop.time()
                 await self._detached.wait()
                 log.info("detached", extra={"topic": str(self.topic)})
+                now_s = self._loop.time()
+                # A broker that accepts everything and fails at once is not to be asked without end.
+                if now_s >= attached_s + options.reconnect_limit_s:
+                    self._backoff.reset()
+                timeout_s = options.reconnect_timeout_s
+                deadline_s = math.inf if timeout_s is None else now_s + timeout_s
             if self._next_broker_url is None:
-                await asyncio.sleep(self._backoff.next_s())
+                left_s = max(deadline_s - self._loop.time(), 0.0)
+                await asyncio.sleep(min(self._backoff.next_s(), left_s))
+
+    def _given_up(self, error: ClientError, deadline_s: float) -> ClientError | None:
+        """Why the channel ends with this failed attempt; ``None`` if there will be another."""
+        is_late = self._loop.time() >= deadline_s
+        if isinstance(error, Closed):
+            return error
+        if not self._first.done():
+            return error if is_late or not error.retry else None
+        if isinstance(error, BrokerRefused) and error.is_final:
+            return error
+        if not is_late:
+            return None
+        timeout_s = self._channels.options.reconnect_timeout_s
+        given_up = NotConnected(
+            f"{self.title} lost its broker, and none accepted it again within {timeout_s:g} s: "
+            f"{error}"
+        )
+        given_up.__cause__ = error
+        return given_up
 
     async def _attach(self) -> None:
         url, self._next_broker_url = self._next_broker_url, None
@@ -371,7 +400,6 @@ class Channel(ABC):
         self._accepted(answer)
         # The connection may have broken between the answer and this turn of the loop.
         if not self._detached.is_set():
-            self._backoff.reset()
             self._connection = connection
             self._resume(connection)
             self._attached.set()

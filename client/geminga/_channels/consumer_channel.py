@@ -282,6 +282,7 @@ class ConsumerChannel(Channel):
         # Most brokers close the consumer before they answer, and it attaches again: ``_resume``
         # then knows that what comes next is new. The answer may come later than that.
         self.is_seeking = True
+        self._backoff.reset()  # being let go for that is no failure, however often it happens
         try:
             await connection.request(BaseCommand(type=BaseCommand.SEEK, seek=seek))
             if self.is_seeking:

@@ -74,7 +74,7 @@ class Consumer(Generic[ValueT]):
         """The next message, waited for; limit the wait with ``asyncio.timeout``.
 
         A call that is cancelled, by a timeout or otherwise, takes no message with it. Raises
-        ``Closed``, or the ``BrokerRefused`` that ended the consumer.
+        ``Closed``, or the ``ClientError`` that ended the consumer.
         """
         # One coroutine less for each message: 0.2 us.
         return self._queue.get_ready() or await self._queue.get()
@@ -90,7 +90,7 @@ class Consumer(Generic[ValueT]):
         after ``max_wait_s`` as many as there are, which may be none.
 
         A message that has more than ``max_bytes`` comes alone. A call that is cancelled takes no
-        message with it. Raises ``Closed``, or the ``BrokerRefused`` that ended the consumer.
+        message with it. Raises ``Closed``, or the ``ClientError`` that ended the consumer.
         """
         messages = await next_messages(
             self._topics, self._queue, max_messages, max_bytes, max_wait_s
@@ -103,7 +103,7 @@ class Consumer(Generic[ValueT]):
     async def __anext__(self) -> Message[ValueT]:
         """The next message; ``async for`` ends when the consumer is closed.
 
-        Raises the ``BrokerRefused`` that ended the consumer.
+        Raises the ``ClientError`` that ended the consumer.
         """
         try:
             return await self.receive()

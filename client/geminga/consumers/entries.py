@@ -15,8 +15,8 @@ from geminga.compression import decompress
 from geminga.consumers.chunks import PendingChunks
 from geminga.consumers.values import ValueReader
 from geminga.decryption import Decryptor
-from geminga.errors import UnreadableMessage
-from geminga.messages import BatchAcks, Delivery, Message
+from geminga.errors import DecryptionFailed, UnreadableMessage
+from geminga.messages import BatchAcks, Delivery, Message, StillEncrypted
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
@@ -27,16 +27,21 @@ from geminga_protocol.pulsar.payload import open_payload, split_batch_lazily
 BATCH_MESSAGES_MAX = 1 << 20
 
 
+STILL_ENCRYPTED = StillEncrypted()
+
+
 @dataclass(slots=True)  # not frozen, which takes 0.3 us more for each
 class Entry:
     """What one delivery brought: ``messages``, of the ``sent_messages`` that used a permit each.
 
-    Those of a batch that were acknowledged before, or compacted away, are sent and not received.
+    Those of a batch that were acknowledged before, or compacted away, are sent and not received;
+    and none are of an entry that cannot be opened for ``error``.
     """
 
     position: Position
     messages: list[Message[Any]]
     sent_messages: int
+    error: UnreadableMessage | None = None
 
 
 @dataclass(slots=True)
@@ -57,11 +62,11 @@ class BodyOpener:
     def open(self, metadata: MessageMetadata, body: bytes, position: Position) -> Body | None:
         """The body, or ``None`` for a chunk that is not the last of its message.
 
-        Raises ``UnreadableMessage``.
+        Raises ``UnreadableMessage``; where it cannot be decrypted, ``DecryptionFailed``.
         """
         if metadata.encryption_keys:  # of a message in chunks each by itself
             if self._decryptor is None:
-                raise UnreadableMessage("it is encrypted")
+                raise DecryptionFailed("it is encrypted")
             body = self._decryptor.decrypt(metadata, body)
         chunks: tuple[Position, ...] = ()
         if metadata.num_chunks_from_msg > 1:
@@ -75,31 +80,38 @@ class BodyOpener:
 
 
 class EntryOpener:
-    """Opens the entries of one topic."""
+    """Opens the entries of one topic.
+
+    Those that cannot be decrypted become messages as they are, if ``consumes_encrypted`` is true.
+    """
 
     def __init__(
         self,
         topic: str,
         values: ValueReader | None,
-        pending: PendingChunks | None = None,
+        pending: PendingChunks,
         decryptor: Decryptor | None = None,
+        *,
+        consumes_encrypted: bool = False,
     ) -> None:
         self._topic = topic
         self._values = values
         self._bodies = BodyOpener(pending, decryptor)
+        self._consumes_encrypted = consumes_encrypted
 
     def open(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> Entry:
         """The messages in a delivered entry, whose payload is ``buffer[start:end]``.
 
-        Of a message in chunks the last one brings it, and those before it nothing. Raises
-        ``UnreadableMessage``.
+        Of a message in chunks the last one brings it, and those before it nothing.
         """
+        position = position_of(command)
+        sent_messages = 1
         try:
-            position = position_of(command)
             metadata, body_start = open_payload(buffer, start, end)
-            body = self._bodies.open(metadata, buffer[body_start:end], position)
-            if body is None:
-                return Entry(position, [], 1)
+            is_batch = metadata.HasField("num_messages_in_batch")
+            if is_batch:
+                # A broker counts so many, also where they cannot be read.
+                sent_messages = min(max(1, metadata.num_messages_in_batch), BATCH_MESSAGES_MAX)
             delivery = Delivery(
                 self._topic,
                 position,
@@ -107,12 +119,24 @@ class EntryOpener:
                 metadata,
                 redelivery_count=command.redelivery_count,
                 values=self._values,
-                chunks=body.earlier,
             )
-            if metadata.HasField("num_messages_in_batch") and not body.earlier:
+            sealed = buffer[body_start:end]
+            try:
+                body = self._bodies.open(metadata, sealed, position)
+            except DecryptionFailed:
+                if not self._consumes_encrypted:
+                    raise
+                delivery.values = STILL_ENCRYPTED
+                return Entry(position, [Message(sealed, delivery)], sent_messages)
+            if body is None:
+                return Entry(position, [], 1)
+            delivery.chunks = body.earlier
+            if is_batch and not body.earlier:
                 return _open_batch(delivery, command, body.content)
+        except UnreadableMessage as error:
+            return Entry(position, [], sent_messages, error)
         except WireError as error:
-            raise UnreadableMessage(str(error)) from error
+            return Entry(position, [], sent_messages, UnreadableMessage(str(error)))
         return Entry(position, [Message(body.content, delivery)], 1)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from geminga._channels.channel import Channels
 from geminga.consumers.consumer import Consumer
-from geminga.consumers.letters import Letterbox, Letters, with_topics
+from geminga.consumers.letters import Letterbox, Letters, LetterTopic, with_topics
 from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.reader import Reader
 from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
@@ -19,23 +19,26 @@ from geminga.consumers.table_view import TableRows, TableView
 from geminga.consumers.topic_consumer import Subscribing
 from geminga.consumers.topic_group import TopicGroup
 from geminga.consumers.topic_sources import NamedTopics, PatternTopics, TopicSource
-from geminga.messages import EARLIEST, MessageId
+from geminga.messages import EARLIEST, LATEST, MessageId
 from geminga.schemas.schema import Schema
+from geminga_protocol.pulsar.enums import InitialPosition
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
+
+# Where a subscription begins that no broker keeps.
+START_OF = {InitialPosition.EARLIEST: EARLIEST, InitialPosition.LATEST: LATEST}
 
 Topics = str | Sequence[str] | re.Pattern[str]
 
 
 class ConsumerFactory:
-    """Makes the consumers of one client. ``open_box`` opens the way to a topic for letters, where a
-    subscription of the second name is made if there is one."""
+    """Makes the consumers of one client. ``open_box`` opens the way to a topic for letters."""
 
     def __init__(
         self,
         channels: Channels,
         clock: Clock,
-        open_box: Callable[[str, str | None], Awaitable[Letterbox]],
+        open_box: Callable[[LetterTopic], Awaitable[Letterbox]],
     ) -> None:
         self._channels = channels
         self._clock = clock
@@ -58,11 +61,16 @@ class ConsumerFactory:
             if policy.retry_letters:
                 if not names:
                     raise ValueError("retry letters need topics by their names, and no pattern")
-                policy = with_topics(policy, str(names[0]), subscription)
+                policy = with_topics(policy, names, subscription)
                 names.append(TopicName.parse(policy.retry_letter_topic or ""))
             letters = Letters(policy, subscription, self._open_box, self._spawn_posting)
         subscribing = Subscribing(
-            subscription, self._named(settings), schema, self._clock, letters=letters
+            subscription,
+            self._named(settings),
+            schema,
+            self._clock,
+            letters=letters,
+            start=None if settings.durable else START_OF[settings.initial_position],
         )
         source: TopicSource = NamedTopics(self._channels.lookup, names)
         if isinstance(topics, re.Pattern):
@@ -139,6 +147,7 @@ class ConsumerFactory:
             self._clock,
             start=start,
             is_start_inclusive=is_start_inclusive,
+            is_reader=True,
         )
 
     async def _group(

@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from geminga.consumers.options import DeadLetterPolicy
 from geminga.errors import ClientError
 from geminga.messages import Message
+from geminga.producers.options import ProducerOptions
+from geminga.schemas.schema import SchemaInfo
+from geminga_protocol.pulsar.topic_names import TopicName
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +33,23 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 # What the Java client wrote before it found its slip, and still writes.
 ORIGIN_MESSAGE_ID_OF_OLD = "ORIGIN_MESSAGE_IDY_TIME"
 
+# What upstream's client publishes letters with: a letter may be larger than the broker takes, as
+# its message was.
+ALONE: ProducerOptions = {"batching": None, "chunking": True}
+
 # Dead letters that wait to be published; further ones are delivered again instead.
 LETTERS_WAITING_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LetterTopic:
+    """Where letters of one schema go, and how they are published. ``subscription`` is made first,
+    if it is not ``None``."""
+
+    name: str
+    schema: SchemaInfo | None
+    subscription: str | None
+    producer: ProducerOptions
 
 
 class Letterbox(Protocol):
@@ -54,23 +73,23 @@ Posted = Callable[[Message[Any], ClientError | None], None]
 class Letters:
     """Posts the letters of one consumer.
 
-    ``open_box`` opens the way to a topic, where a subscription of the second name is made if there
-    is one; ``spawn`` runs the task that posts dead letters, one at a time in their order.
+    ``open_box`` opens the way to a topic; ``spawn`` runs the task that posts dead letters, one at a
+    time in their order.
     """
 
     def __init__(
         self,
         policy: DeadLetterPolicy,
         subscription: str,
-        open_box: Callable[[str, str | None], Awaitable[Letterbox]],
+        open_box: Callable[[LetterTopic], Awaitable[Letterbox]],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[object]],
     ) -> None:
         self._policy = policy
         self._subscription = subscription
         self._open_box = open_box
         self._spawn = spawn
-        # One for the dead letters of each topic, and one for the retry letters.
-        self._boxes: dict[str, Letterbox] = {}
+        # One for each topic that letters go to, and each schema that they have.
+        self._boxes: dict[tuple[str, bytes | None], Letterbox] = {}
         self._waiting: deque[tuple[Message[Any], Posted]] = deque()
         self._posting: asyncio.Task[object] | None = None
         self._turn = asyncio.Lock()  # of two that want a box, one opens it
@@ -99,7 +118,7 @@ class Letters:
             while self._waiting:
                 message, posted = self._waiting.popleft()
                 try:
-                    await self._post_dead(message, self._properties(message))
+                    await self._post_dead(message, self._properties(message, message.topic))
                 except ClientError as error:
                     log.warning(
                         "dead letter not stored",
@@ -115,7 +134,11 @@ class Letters:
         topic = self._policy.dead_letter_topic
         if topic is None:
             topic = f"{message.topic}-{self._subscription}{DEAD_LETTER_SUFFIX}"
-        box = await self._box(topic, self._policy.initial_subscription)
+        policy = self._policy
+        options = ALONE | (policy.dead_letter_producer or ALONE)
+        box = await self._box(
+            LetterTopic(topic, message.schema, policy.initial_subscription, options)
+        )
         await box.post(message, properties, None)
 
     # ---- retry letters
@@ -128,7 +151,9 @@ class Letters:
         assert self._policy.retry_letter_topic is not None
         times = reconsume_times(message) + 1
         properties = {
-            **self._properties(message),
+            # Upstream's client says here which topic its user consumes, and in a letter that was
+            # dead at once which partition the message was in.
+            **self._properties(message, str(TopicName.parse(message.topic).base)),
             **(more or {}),
             RECONSUME_TIMES: str(times),
             DELAY_TIME: str(int(delay_s * 1000)),
@@ -136,24 +161,27 @@ class Letters:
         if times > self._policy.max_redeliver_count:
             await self._post_dead(message, properties)
         else:
-            box = await self._box(self._policy.retry_letter_topic, None)
+            options = ALONE | (self._policy.retry_letter_producer or ALONE)
+            topic = LetterTopic(self._policy.retry_letter_topic, message.schema, None, options)
+            box = await self._box(topic)
             await box.post(message, properties, delay_s)
 
-    def _properties(self, message: Message[Any]) -> dict[str, str]:
+    def _properties(self, message: Message[Any], topic: str) -> dict[str, str]:
         """Its own, and where it came from first: a letter may be made of a letter."""
         return {
-            REAL_TOPIC: message.topic,
+            REAL_TOPIC: topic,
             REAL_SUBSCRIPTION: self._subscription,
             ORIGIN_MESSAGE_ID_OF_OLD: str(message.id),
             ORIGIN_MESSAGE_ID: str(message.id),
             **message.properties,
         }
 
-    async def _box(self, topic: str, subscription: str | None) -> Letterbox:
+    async def _box(self, topic: LetterTopic) -> Letterbox:
+        key = topic.name, None if topic.schema is None else topic.schema.definition
         async with self._turn:
-            if topic not in self._boxes:
-                self._boxes[topic] = await self._open_box(topic, subscription)
-            return self._boxes[topic]
+            if key not in self._boxes:
+                self._boxes[key] = await self._open_box(topic)
+            return self._boxes[key]
 
     async def close(self) -> None:
         """Post nothing more; what waits is delivered again, to another consumer."""
@@ -170,15 +198,16 @@ def reconsume_times(message: Message[Any]) -> int:
     return int(times) if times.isascii() and times.isdigit() else 0
 
 
-def with_topics(policy: DeadLetterPolicy, first_topic: str, subscription: str) -> DeadLetterPolicy:
+def with_topics(
+    policy: DeadLetterPolicy, topics: Iterable[TopicName], subscription: str
+) -> DeadLetterPolicy:
     """The policy with the names of its topics, where retry letters need them known beforehand."""
     if not policy.retry_letters:
         return policy
-    prefix = f"{first_topic}-{subscription}"
-    return DeadLetterPolicy(
-        policy.max_redeliver_count,
-        policy.dead_letter_topic or prefix + DEAD_LETTER_SUFFIX,
-        retry_letters=True,
+    # Upstream's client keeps the topics of a consumer sorted.
+    prefix = f"{min(map(str, topics))}-{subscription}"
+    return replace(
+        policy,
+        dead_letter_topic=policy.dead_letter_topic or prefix + DEAD_LETTER_SUFFIX,
         retry_letter_topic=policy.retry_letter_topic or prefix + RETRY_LETTER_SUFFIX,
-        initial_subscription=policy.initial_subscription,
     )

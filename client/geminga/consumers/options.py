@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from geminga._channels.consumer_channel import ConsumerChannelOptions, KeySharedPolicy
 from geminga._transport.lookup import TopicsMode
 from geminga.decryption import PrivateKeyReader
+from geminga.producers.options import ProducerOptions
 from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 
 SubscriptionTypeName = Literal["exclusive", "shared", "failover", "key_shared"]
 InitialPositionName = Literal["latest", "earliest"]
+ConsumerCryptoFailureAction = Literal["fail", "discard", "consume"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +23,18 @@ class DeadLetterPolicy:
 
     A message that was delivered ``max_redeliver_count`` times after the first and is refused, or
     not acknowledged in time, once more is published to ``dead_letter_topic``
-    (``<topic>-<subscription>-DLQ`` if it is ``None``) and acknowledged. ``initial_subscription``
-    is made on that topic, so that what is published there is kept.
+    (``<topic>-<subscription>-DLQ`` if it is ``None``; of a partitioned topic each partition has
+    one) and acknowledged. ``initial_subscription`` is made on that topic, so that what is published
+    there is kept.
 
     With ``retry_letters`` the consumer also has ``retry_letter_topic``
     (``<topic>-<subscription>-RETRY`` if it is ``None``), to which ``Consumer.reconsume_later``
-    publishes.
+    publishes. All topics of the consumer then share it and the dead-letter topic, and the first of
+    their names in the order of the alphabet is in both; of a partitioned topic its own.
+
+    Letters have the schema of their messages. ``dead_letter_producer`` and
+    ``retry_letter_producer`` are options of the producers that publish them; by default each letter
+    leaves alone, a large one in chunks.
     """
 
     max_redeliver_count: int
@@ -34,6 +42,8 @@ class DeadLetterPolicy:
     retry_letters: bool = False
     retry_letter_topic: str | None = None
     initial_subscription: str | None = None
+    dead_letter_producer: ProducerOptions | None = None
+    retry_letter_producer: ProducerOptions | None = None
 
     def __post_init__(self) -> None:
         if self.max_redeliver_count < 1:
@@ -47,6 +57,10 @@ class ConsumerOptions(TypedDict, total=False):
     - ``name``: the consumer's name, made up by default.
     - ``initial_position``: where a subscription begins that is not there yet: ``"latest"``, the
       default, or ``"earliest"``.
+    - ``durable``: ``False`` for a subscription that ends with the connection, and keeps no backlog
+      meanwhile. It begins at ``initial_position``, and on a new connection behind the message that
+      was received last: what was received before and not acknowledged does not come again. Upstream
+      calls it ``SubscriptionMode.NonDurable``.
     - ``properties``, ``subscription_properties``: what brokers show of the consumer and, if it is
       made now, of the subscription.
     - ``priority_level``: of the consumers of a Shared subscription those with a lower one are
@@ -70,14 +84,19 @@ class ConsumerOptions(TypedDict, total=False):
       by default.
     - ``chunked_messages_max``, ``chunk_timeout_s``: of so many messages in chunks some chunks are
       held until the others come, for so long; 10, and 60 seconds.
-    - ``decryption``: the private keys to read encrypted messages with. One that cannot be read is
-      delivered again after ``nack_delay_s``, to whichever consumer can.
+    - ``decryption``: the private keys to read encrypted messages with.
+    - ``crypto_failure_action``: what becomes of messages that cannot be decrypted. ``"fail"``, the
+      default: they are delivered again after ``nack_delay_s``, to whichever consumer can.
+      ``"discard"``: they are acknowledged and never received. ``"consume"``: they are received as
+      they are stored, still encrypted and compressed, a batch as one message and each chunk as one;
+      ``Message.encryption_context`` says how they were encrypted.
     - ``operation_timeout_s``: for the consumer's own requests, such as ``seek``; 30 by default.
     """
 
     type: SubscriptionTypeName | SubscriptionType
     name: str | None
     initial_position: InitialPositionName | InitialPosition
+    durable: bool
     properties: Mapping[str, str] | None
     subscription_properties: Mapping[str, str] | None
     priority_level: int
@@ -98,6 +117,7 @@ class ConsumerOptions(TypedDict, total=False):
     chunked_messages_max: int
     chunk_timeout_s: float
     decryption: PrivateKeyReader | None
+    crypto_failure_action: ConsumerCryptoFailureAction
     operation_timeout_s: float
 
 
@@ -121,6 +141,7 @@ class ReaderOptions(TableViewOptions, total=False):
     """
 
     read_compacted: bool
+    crypto_failure_action: ConsumerCryptoFailureAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +151,7 @@ class ConsumerSettings(ConsumerChannelOptions):
     Raises ``ValueError`` for what cannot be.
     """
 
+    durable: bool = True
     batch_index_acks: bool = False
     ack_timeout_s: float | None = None
     nack_delay_s: float = 60.0
@@ -141,8 +163,11 @@ class ConsumerSettings(ConsumerChannelOptions):
     chunked_messages_max: int = 10
     chunk_timeout_s: float = 60.0
     decryption: PrivateKeyReader | None = None
+    crypto_failure_action: ConsumerCryptoFailureAction = "fail"
 
     def __post_init__(self) -> None:
+        if self.crypto_failure_action not in get_args(ConsumerCryptoFailureAction):
+            raise ValueError(f"{self.crypto_failure_action!r} is no crypto_failure_action")
         at_least_one = {
             "receiver_queue_size": self.receiver_queue_size,
             "ack_group_max": self.ack_group_max,

@@ -77,7 +77,7 @@ class Reader(Generic[ValueT]):
     async def __anext__(self) -> Message[ValueT]:
         """The next message; ``async for`` ends when the reader is closed.
 
-        Raises the ``BrokerRefused`` that ended the reader.
+        Raises the ``ClientError`` that ended the reader.
         """
         try:
             return await self.read()

@@ -16,7 +16,7 @@ from geminga._channels.ack_group import AckGroup, OpenIndexes, Position, ack_set
 from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel
 from geminga.consumers.chunks import PendingChunks
-from geminga.consumers.entries import Entry, EntryOpener, position_of
+from geminga.consumers.entries import Entry, EntryOpener
 from geminga.consumers.letters import Letters
 from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.read_position import ReadPosition
@@ -24,7 +24,12 @@ from geminga.consumers.receiver_queue import Inbox, Lane
 from geminga.consumers.redelivery import RedeliveryTimer
 from geminga.consumers.values import ValueReader
 from geminga.decryption import Decryptor
-from geminga.errors import ClientError, NotAcknowledgeable, UnreadableMessage
+from geminga.errors import (
+    ClientError,
+    DecryptionFailed,
+    NotAcknowledgeable,
+    UnreadableMessage,
+)
 from geminga.messages import Message, MessageId, from_proto, to_proto
 from geminga.schemas.schema import Schema, proto_of
 from geminga_protocol.pulsar import api_pb2 as api
@@ -52,7 +57,8 @@ LAST_CHANCES_MAX = 10_000
 class Subscribing:
     """What the topics of one consumer have in common.
 
-    A reader has a ``start`` of its own instead of a subscription that a broker keeps.
+    A reader, and a consumer whose subscription is not durable, has a ``start`` of its own instead
+    of a subscription that a broker keeps.
     """
 
     subscription: str
@@ -62,6 +68,7 @@ class Subscribing:
     letters: Letters | None = None
     start: MessageId | None = None
     is_start_inclusive: bool = False
+    is_reader: bool = False
 
     def told_schema(self) -> api.Schema | None:
         """What brokers are told of the schema."""
@@ -84,13 +91,8 @@ class TopicConsumer:
         self.topic = str(topic)
         self._topic = topic
         self.partition = topic.partition_index
-        self.channel = ConsumerChannel(
-            channels,
-            topic,
-            subscribing.subscription,
-            settings,
-            is_durable=subscribing.start is None,
-        )
+        name, is_durable = subscribing.subscription, subscribing.start is None
+        self.channel = ConsumerChannel(channels, topic, name, settings, is_durable=is_durable)
         # Was it accepted by a broker once?
         self.is_open = False
         self.channel.schema = subscribing.told_schema()
@@ -107,23 +109,31 @@ class TopicConsumer:
         self._held: deque[Entry] = deque()
         self._is_learning = False
         self._channels = channels
-        keys = settings.decryption
-        decryptor = None if keys is None else Decryptor(keys)
-        self._opener = EntryOpener(self.topic, self._values, self._pending_chunks, decryptor)
+        self._opener = EntryOpener(
+            self.topic,
+            self._values,
+            self._pending_chunks,
+            None if settings.decryption is None else Decryptor(settings.decryption),
+            consumes_encrypted=settings.crypto_failure_action == "consume",
+        )
         self._nacks = RedeliveryTimer(NACK_GRANULARITY_S, self._redeliver)
-        timeout_s = settings.ack_timeout_s
         self._unacknowledged: RedeliveryTimer | None = None
-        if timeout_s is not None:
+        if (timeout_s := settings.ack_timeout_s) is not None:
             granularity_s = timeout_s / ACK_TIMEOUT_PARTITIONS
             self._unacknowledged = RedeliveryTimer(granularity_s, self._redeliver)
         self._letters = subscribing.letters
         self._last_chances: dict[Position, list[Message[Any]]] = {}
         # The entry that came last, whatever became of it.
         self.last_position: Position | None = None
-        # Of a reader, which has no subscription that a broker keeps.
+        # Of a reader, and of a subscription that no broker keeps.
+        self._is_reader = subscribing.is_reader
         self._reading: ReadPosition | None = None
         if (start := subscribing.start) is not None:
             self._reading = ReadPosition(start, is_inclusive=subscribing.is_start_inclusive)
+        # The message in a batch that a subscription was last set to: what is before it in its
+        # batch was not asked for. Brokers that keep no acknowledgements within batches (Apache
+        # Pulsar's default) send the whole batch all the same.
+        self._sought: MessageId | None = None
         self.channel.start = self._start_message_id
         self.channel.on_entry = self._entry_arrived
         self.channel.on_reset = self._forget_arrived
@@ -212,7 +222,8 @@ class TopicConsumer:
                 self._unacknowledged.add(message.position, timeout_s)
         if self._reading is not None:
             self._reading.take(messages[-1])
-            self.channel.acknowledge_up_to(messages[-1].position)
+            if self._is_reader:
+                self.channel.acknowledge_up_to(messages[-1].position)
 
     def _forget(self, position: Position) -> None:
         """An entry is acknowledged: it need not come again."""
@@ -282,14 +293,15 @@ class TopicConsumer:
             if to.batch_index > 0:  # of its batch, this message and those behind it
                 whole = (1 << max(to.batch_size, to.batch_index + 1)) - 1
                 proto.ack_set.extend(ack_set(lambda: whole & ~((1 << to.batch_index) - 1)))
-        before = self._reading
-        if before is not None:
+        before = self._reading, self._sought
+        self._sought = None if isinstance(to, int) or to.batch_index <= 0 else to
+        if self._reading is not None:
             # The broker may forget the reader while it moves it, and is then told anew.
-            self._reading = before.moved(to)
+            self._reading = self._reading.moved(to)
         try:
             await self.channel.seek(proto)
         except BaseException:
-            self._reading = before
+            self._reading, self._sought = before
             raise
 
     async def last_message_id(self) -> MessageId:
@@ -310,10 +322,9 @@ class TopicConsumer:
             log.error("more messages than asked for", extra={"consumer": self.channel.title})
             self.channel.leave()
             return
-        try:
-            entry = self._opener.open(command, buffer, start, end)
-        except UnreadableMessage as error:
-            self._put_aside(position_of(command), error)
+        entry = self._opener.open(command, buffer, start, end)
+        if entry.error is not None:
+            self._put_aside(entry, entry.error)
             return
         if self._held or self._wants_schema_of(entry):
             self._held.append(entry)
@@ -327,8 +338,10 @@ class TopicConsumer:
         messages = entry.messages
         if self.channel.is_seeking:
             messages = []
-        elif self._reading is not None:
+        elif self._reading is not None and self._is_reader:
             messages = [each for each in messages if not self._reading.is_past(each)]
+        elif self._sought is not None and entry.position == self._sought.position:
+            messages = _from_index(self._sought.batch_index, messages)
         if self._letters is not None and messages:
             messages = self._without_dead(messages)
         if len(messages) < entry.sent_messages:
@@ -362,17 +375,16 @@ class TopicConsumer:
                 self._values.learn(version, writer)
         self._is_learning = False
 
-    def _put_aside(self, position: Position, error: UnreadableMessage) -> None:
-        log.error(
-            "unreadable message",
-            extra={
-                "consumer": self.channel.title,
-                "position": position,
-                "reason": str(error),
-            },
-        )
-        self._nacks.add(position, self._settings.nack_delay_s)
-        self.channel.return_permits(1)
+    def _put_aside(self, entry: Entry, error: UnreadableMessage) -> None:
+        told = {"consumer": self.channel.title, "position": entry.position, "reason": str(error)}
+        action = self._settings.crypto_failure_action
+        if isinstance(error, DecryptionFailed) and action == "discard":
+            log.warning("encrypted message discarded", extra=told)
+            self.channel.acknowledge(entry.position)
+        else:
+            log.error("unreadable message", extra=told)
+            self._nacks.add(entry.position, self._settings.nack_delay_s)
+        self.channel.return_permits(entry.sent_messages)
 
     def _forget_arrived(self) -> int:
         """What has come and was not received comes again, or is past after a seek."""
@@ -406,3 +418,15 @@ class TopicConsumer:
         if self.channel.error is None:
             self._queue.clear(self._lane)
             await self.channel.close()
+
+
+def _from_index(batch_index: int, messages: list[Message[Any]]) -> list[Message[Any]]:
+    """Of the messages of a batch those from an index on. The ones before it are acknowledged
+    here, so that the batch is once all others are."""
+    kept: list[Message[Any]] = []
+    for message in messages:
+        if message.batch_index >= batch_index:
+            kept.append(message)
+        elif message.batch_acks is not None:
+            message.batch_acks.acknowledge(message.batch_index)
+    return kept

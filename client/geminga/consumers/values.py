@@ -7,12 +7,14 @@ need the writer's: the broker is asked for each version once, while what came wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from geminga.messages import Message
 from geminga.schemas.key_value import KeyValueEncoding, KeyValueSchema, join
 from geminga.schemas.schema import Schema, SchemaInfo, info_of
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import SchemaType
 
 # Readers of versions that are kept: a topic with more has each message in a version of its own.
 VERSIONS_KEPT_MAX = 1_000
@@ -29,14 +31,25 @@ class VersionedSchema(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """How messages of one version of the topic's schema are read."""
+
+    read: Read
+    is_separated: bool = False
+    schema: SchemaInfo | None = None
+
+
 class ValueReader:
     """Makes values by ``schema``, and knows the versions that it was told of."""
 
     def __init__(self, schema: Schema[Any]) -> None:
-        self._schema = schema
         self._versioned: object = schema
-        self._is_separated = _is_separated(schema)
-        self._versions: dict[bytes, tuple[Read, bool]] = {}
+        info = schema.schema_info
+        if info is not None and info.type is SchemaType.AUTO_CONSUME:
+            info = None  # a message that has no schema
+        self._own = _Version(schema.decode, _is_separated(schema), info)
+        self._versions: dict[bytes, _Version] = {}
 
     def wants(self, version: bytes | None) -> bool:
         """Whether messages of that version can only be read once it is ``learn``\\ ed."""
@@ -56,7 +69,8 @@ class ValueReader:
             self.refuse(version, wrong)
         else:
             encoding = writer.properties.get("kv.encoding.type")
-            self._keep(version, read, is_separated=encoding == KeyValueEncoding.SEPARATED)
+            is_separated = encoding == KeyValueEncoding.SEPARATED
+            self._keep(version, _Version(read, is_separated, writer))
 
     def refuse(self, version: bytes, error: Exception) -> None:
         """Messages of that version cannot be read, for ``error``: each raises it for its value."""
@@ -64,21 +78,28 @@ class ValueReader:
         def refuse(_: bytes) -> Any:  # noqa: ANN401 - as all that read
             raise ValueError(f"its schema, version {version.hex()}, is of no use") from error
 
-        self._keep(version, refuse, is_separated=False)
+        self._keep(version, _Version(refuse))
 
-    def _keep(self, version: bytes, read: Read, *, is_separated: bool) -> None:
+    def _keep(self, version: bytes, known: _Version) -> None:
         if len(self._versions) >= VERSIONS_KEPT_MAX:
             del self._versions[next(iter(self._versions))]
-        self._versions[version] = read, is_separated
+        self._versions[version] = known
 
     def value(self, message: Message[Any]) -> Any:  # noqa: ANN401 - whatever the schema makes
         """The message's value; raises what the schema raises."""
+        known = self._version(message)
+        if known.is_separated:
+            return known.read(join(message.key_bytes, None if message.is_null else message.data))
+        return None if message.is_null else known.read(message.data)
+
+    def schema(self, message: Message[Any]) -> SchemaInfo | None:
+        """The schema by which the value is read; ``None`` if none is needed, or it is not known."""
+        return self._version(message).schema
+
+    def _version(self, message: Message[Any]) -> _Version:
         version = message.schema_version
         known = None if version is None else self._versions.get(version)
-        read, is_separated = known or (self._schema.decode, self._is_separated)
-        if is_separated:
-            return read(join(message.key_bytes, None if message.is_null else message.data))
-        return None if message.is_null else read(message.data)
+        return known or self._own
 
 
 def _is_separated(schema: object) -> bool:

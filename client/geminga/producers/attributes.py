@@ -1,8 +1,11 @@
-"""What is said about a message besides its payload, as users give it and as metadata holds it."""
+"""What is said about a message besides its payload, as users give it and as metadata holds it.
+
+Of single messages in ``MessageAttributes``, of columns of messages in ``encode_attributes``.
+"""
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -97,3 +100,91 @@ class MessageAttributes:
 
 # TypedMessageBuilderImpl.disableReplication.
 LOCAL_CLUSTER_ONLY = "__local__"
+
+
+# The fields of SingleMessageMetadata that columns have, in the order of their numbers:
+# +------------------------+---------------+-------------+-----------------+-----------+
+# | 0x0a, size, pair       | 0x12, size,   | 0x28,       | 0x30 0x01       | 0x48 0x01 |
+# | a property, repeated   | partition_key | event_time  | key is base64   | is null   |
+# +------------------------+---------------+-------------+-----------------+-----------+
+KEY_IS_BASE64 = b"\x30\x01"
+IS_NULL = b"\x48\x01"
+
+
+def encode_attributes(
+    messages: int,
+    *,
+    keys: Sequence[str | bytes | None] | None = None,
+    event_times_ms: Sequence[int | None] | None = None,
+    properties: Sequence[Mapping[str, str] | None] | None = None,
+    are_null: Sequence[bool] | None = None,
+) -> list[bytes]:
+    """The attributes of so many messages, as ``EntryProducer.send`` takes them.
+
+    Each column has a value for every message, ``None`` where it has none; what no message has is
+    left out. Equal attributes give equal bytes: properties are put in the order of their names.
+    A key alone takes 0.35 us a message, where ``MessageAttributes`` takes 1.1 (CPython 3.11).
+
+    Raises ``ValueError`` for a time before 1970, which messages cannot say, ``AttributeError`` or
+    ``UnicodeEncodeError`` for what is no text.
+    """
+    columns = (keys, event_times_ms, properties, are_null)
+    assert all(column is None or len(column) == messages for column in columns)
+    encoded = [b""] * messages
+    if properties is not None:
+        encoded = [_encode_properties(each) if each else b"" for each in properties]
+    if keys is not None:
+        encoded = [
+            said if key is None else said + _encode_key(key)
+            for said, key in zip(encoded, keys, strict=True)
+        ]
+    if event_times_ms is not None:
+        if min((time or 0 for time in event_times_ms), default=0) < 0:
+            raise ValueError("an event time is not before 1970")
+        encoded = [
+            said + b"\x28" + encode_varint(time) if time else said
+            for said, time in zip(encoded, event_times_ms, strict=True)
+        ]
+    if keys is not None:
+        encoded = [
+            said + KEY_IS_BASE64 if isinstance(key, bytes) else said
+            for said, key in zip(encoded, keys, strict=True)
+        ]
+    if are_null is not None:
+        encoded = [
+            said + IS_NULL if is_null else said
+            for said, is_null in zip(encoded, are_null, strict=True)
+        ]
+    return encoded
+
+
+def _encode_key(key: str | bytes) -> bytes:
+    text = b64encode(key) if isinstance(key, bytes) else key.encode()
+    return b"\x12" + encode_varint(len(text)) + text
+
+
+def _encode_properties(properties: Mapping[str, str]) -> bytes:
+    parts: list[bytes] = []
+    for name, value in sorted(properties.items()):
+        text, said = name.encode(), value.encode()
+        sizes = encode_varint(len(text)), encode_varint(len(said))
+        pair = b"".join((b"\x0a", sizes[0], text, b"\x12", sizes[1], said))
+        parts += (b"\x0a", encode_varint(len(pair)), pair)
+    return b"".join(parts)
+
+
+def decode_attributes(encoded: bytes) -> MessageAttributes:
+    """What ``encode_attributes`` encoded of one message."""
+    # The payload's size, which is required, is not among them.
+    single = SingleMessageMetadata.FromString(encoded + b"\x18\x00")
+    key: str | bytes | None = None
+    if single.HasField("partition_key"):
+        key = single.partition_key
+        if single.partition_key_b64_encoded:
+            key = b64decode(key)
+    return MessageAttributes(
+        key,
+        properties={pair.key: pair.value for pair in single.properties},
+        event_time_ms=single.event_time or None,
+        is_null=single.null_value,
+    )

@@ -20,7 +20,22 @@ from geminga_protocol.pulsar.integers import INT64_MAX
 AccessModeName = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 
 
-class ProducerOptions(TypedDict, total=False):
+class EntryProducerOptions(TypedDict, total=False):
+    """The keyword arguments of ``Client.entry_producer`` besides topic and schema, those that
+    ``ProducerOptions`` explains."""
+
+    name: str | None
+    properties: Mapping[str, str] | None
+    access_mode: AccessMode | AccessModeName
+    initial_subscription: str | None
+    compression: CompressionName
+    encryption: Encryption | None
+    send_timeout_s: float | None
+    pending_messages_max: int
+    close_timeout_s: float
+
+
+class ProducerOptions(EntryProducerOptions, total=False):
     """The keyword arguments of ``Client.producer`` besides topic and schema.
 
     - ``name``: made by the broker by default.
@@ -41,7 +56,8 @@ class ProducerOptions(TypedDict, total=False):
       default, gives each partition a batch in turn, ``"single"`` one partition all. A function gets
       a ``RoutedMessage``, with a key or without, and the number of partitions.
     - ``hashing``: how a key chooses its partition: ``"java_string"``, the default as in upstream's
-      Java client, or ``"murmur3"``. All producers of a topic should agree.
+      Java client, ``"murmur3"``, or ``"boost"``, which upstream's C++ client has by default and its
+      Python client always. All producers of a topic should agree.
     - ``partitions_refresh_s``: how often is asked for new partitions; 60 by default.
     - ``send_timeout_s``: a message without receipt after so long fails, 30 by default (``None``:
       never); it may be stored all the same. A message that finds no room fails after so long, too.
@@ -51,21 +67,12 @@ class ProducerOptions(TypedDict, total=False):
       default.
     """
 
-    name: str | None
-    properties: Mapping[str, str] | None
-    access_mode: AccessMode | AccessModeName
-    initial_subscription: str | None
     initial_sequence_id: int | None
     batching: Batching | None
-    compression: CompressionName
-    encryption: Encryption | None
     chunking: bool
     router: Router | RouterName
     hashing: HashName
     partitions_refresh_s: float
-    send_timeout_s: float | None
-    pending_messages_max: int
-    close_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ class ProducerSettings(ProducerChannelOptions):
             raise ValueError("partitions_refresh_s is more than 0")
 
     @classmethod
-    def of(cls, options: ProducerOptions, info: SchemaInfo | None) -> ProducerSettings:
+    def of(cls, options: EntryProducerOptions, info: SchemaInfo | None) -> ProducerSettings:
         """The settings for these keyword arguments and a schema.
 
         Raises ``ValueError``, ``TypeError`` or ``MissingExtra``.

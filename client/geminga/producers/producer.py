@@ -192,7 +192,7 @@ class Producer(Generic[ValueT]):
         the same turn. The options are explained in ``MessageOptions``. Waits for room where there
         is none. A message that is given up (cancelled) is not sent if it still waited for room.
 
-        Raises ``MessageTooLarge``, ``SendTimedOut``, ``Closed``, or the ``BrokerRefused`` that
+        Raises ``MessageTooLarge``, ``SendTimedOut``, ``Closed``, or the ``ClientError`` that
         ended the producer.
         """
         payload, attributes, sequence_id = self._message(value, options)
@@ -219,7 +219,7 @@ class Producer(Generic[ValueT]):
         explained in ``MessageOptions``.
 
         Raises ``ProducerQueueFull`` where there is no room (``await ready()`` between messages
-        avoids that), ``MessageTooLarge``, ``Closed``, or the ``BrokerRefused`` that ended the
+        avoids that), ``MessageTooLarge``, ``Closed``, or the ``ClientError`` that ended the
         producer; the callback is not called then.
         """
         if self._room.is_full:

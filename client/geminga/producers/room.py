@@ -89,9 +89,9 @@ class Room:
         """The bytes that all producers of the client hold."""
         return self._memory.used_bytes
 
-    def take(self, payload_bytes: int) -> None:
-        """One more message waits for its receipt."""
-        self.messages += 1
+    def take(self, payload_bytes: int, messages: int = 1) -> None:
+        """One more message, or so many, wait for their receipts."""
+        self.messages += messages
         self._memory.used_bytes += payload_bytes
 
     def give_back(self, messages: int, payload_bytes: int) -> None:

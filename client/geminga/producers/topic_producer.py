@@ -18,7 +18,13 @@ from geminga.encryption import TAG_BYTES, Encryptor
 from geminga.errors import ClientError, MessageTooLarge
 from geminga.messages import MessageId, from_proto
 from geminga.producers.attributes import MessageAttributes
-from geminga.producers.batches import Batch, OpenBatches, SendCallback, number
+from geminga.producers.batches import (
+    SINGLE_OVERHEAD_BYTES,
+    Batch,
+    OpenBatches,
+    SendCallback,
+    number,
+)
 from geminga.producers.options import ProducerSettings
 from geminga.producers.room import Room
 from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata
@@ -145,6 +151,24 @@ class TopicProducer:
             self._room.take(len(payload))
         else:
             self.submit(payload, None, None, callback)
+
+    def submit_batch(self, batch: Batch) -> None:
+        """Send a batch that its owner has cut and numbered, behind those that came before it.
+
+        Raises ``MessageTooLarge``, or the error that ended the channel; callbacks are not called
+        then.
+        """
+        if self.channel.error is not None:
+            raise self.channel.error
+        if len(batch) == 1:
+            self._check_size(batch.payloads[0], batch.encoded_attributes[0])
+        else:
+            batch_bytes = batch.payload_bytes + SINGLE_OVERHEAD_BYTES * len(batch)
+            if batch_bytes > self.channel.max_message_bytes:
+                raise MessageTooLarge(batch_bytes, self.channel.max_message_bytes)
+        self.send_batches()
+        self._room.take(batch.payload_bytes, len(batch))
+        self._send(batch)
 
     def _submit_alone(
         self,

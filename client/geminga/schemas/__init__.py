@@ -21,7 +21,7 @@ from geminga.schemas.primitives import (
     TimeSchema,
     TimestampSchema,
 )
-from geminga.schemas.protobuf import ProtobufNativeSchema
+from geminga.schemas.protobuf import ProtobufNativeSchema, ProtobufSchema
 from geminga.schemas.records import AvroType
 from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo
 
@@ -47,6 +47,7 @@ __all__ = [
     "LocalDateTimeSchema",
     "LocalTimeSchema",
     "ProtobufNativeSchema",
+    "ProtobufSchema",
     "Schema",
     "SchemaInfo",
     "StringSchema",

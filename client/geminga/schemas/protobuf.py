@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from typing import Generic, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar, cast
 
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError, EncodeError, Message
 
+from geminga.schemas.protobuf_avro import (
+    PARSING_INFO,
+    avro_definition_of,
+    parsing_info_of,
+)
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
 
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-class ProtobufNativeSchema(Generic[MessageT]):
-    """Values are messages of a generated class. The topic gets its descriptors, so that consumers
-    without the class can read them (``ProtobufNativeSchemaData`` of Pulsar's Java client)."""
+class _MessageSchema(Generic[MessageT]):
+    """Values are messages of a class that protoc generated."""
 
-    def __init__(self, message: type[MessageT]) -> None:
+    def __init__(self, message: type[MessageT], schema_info: SchemaInfo) -> None:
         self._class = message
-        self.schema_info = SchemaInfo(
-            SchemaType.PROTOBUF_NATIVE,
-            "PROTOBUF_NATIVE",
-            definition_of(cast("Descriptor", message.DESCRIPTOR)),
-        )
+        self.schema_info = schema_info
 
     def encode(self, value: MessageT, /) -> bytes:
         """Raises ``TypeError``, ``ValueError`` for a message without a required field."""
@@ -49,7 +50,42 @@ class ProtobufNativeSchema(Generic[MessageT]):
             raise ValueError(f"the payload is no {self._class.__name__}: {wrong}") from wrong
 
     def __repr__(self) -> str:
-        return f"ProtobufNativeSchema({self._class.__name__})"
+        return f"{type(self).__name__}({self._class.__name__})"
+
+
+class ProtobufNativeSchema(_MessageSchema[MessageT]):
+    """Values are messages of a generated class. The topic gets its descriptors, so that consumers
+    without the class can read them (``ProtobufNativeSchemaData`` of Pulsar's Java client)."""
+
+    def __init__(self, message: type[MessageT]) -> None:
+        definition = definition_of(cast("Descriptor", message.DESCRIPTOR))
+        super().__init__(
+            message, SchemaInfo(SchemaType.PROTOBUF_NATIVE, "PROTOBUF_NATIVE", definition)
+        )
+
+
+class ProtobufSchema(_MessageSchema[MessageT]):
+    """Values are messages of a generated class. The topic gets an Avro definition, made of the
+    descriptor as Pulsar's Java client makes it.
+
+    With ``definition``, an Avro record, the topic gets that one: what Go programs were given, say.
+    Pulsar's brokers compare no PROTOBUF schema with the one before. New topics are better off with
+    ``ProtobufNativeSchema``: its definition can be checked, and says the numbers of the fields.
+    """
+
+    def __init__(
+        self, message: type[MessageT], *, definition: Mapping[str, Any] | None = None
+    ) -> None:
+        """Raises ``ValueError`` for a message that Avro has no form for: one with groups, or with
+        defaults that are infinite or no number."""
+        descriptor = cast("Descriptor", message.DESCRIPTOR)
+        made = (
+            avro_definition_of(descriptor)
+            if definition is None
+            else json.dumps(definition).encode()
+        )
+        properties = {PARSING_INFO: parsing_info_of(descriptor)}
+        super().__init__(message, SchemaInfo(SchemaType.PROTOBUF, "PROTOBUF", made, properties))
 
 
 def definition_of(descriptor: Descriptor) -> bytes:

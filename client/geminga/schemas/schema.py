@@ -63,9 +63,11 @@ _BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
 
 
 class BytesSchema:
-    """The default schema: a value is the payload itself."""
+    """The default schema: a value is the payload itself. ``schema_info`` says what is in it, for
+    payloads that are encoded already."""
 
-    schema_info: SchemaInfo | None = None
+    def __init__(self, schema_info: SchemaInfo | None = None) -> None:
+        self.schema_info = schema_info
 
     def encode(self, value: bytes | bytearray | memoryview, /) -> bytes:
         """The value as it is; raises ``TypeError`` for what is no bytes."""

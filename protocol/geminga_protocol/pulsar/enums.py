@@ -55,6 +55,15 @@ class AccessMode(IntEnum):
         return _ACCESS_MODES[self]
 
 
+class KeySharedMode(IntEnum):
+    """KeySharedMode: who splits the keys of a Key_Shared subscription. With AUTO_SPLIT the broker
+    gives every consumer a share of the hashes; with STICKY consumers name their own ranges. REST
+    and error messages show the names as they stand here, which are those of PulsarApi.proto."""
+
+    AUTO_SPLIT = 0
+    STICKY = 1
+
+
 class SchemaType(IntEnum):
     """Schema.Type: what a schema describes. Names are those of upstream's ``SchemaType``, which
     REST shows. AUTO_CONSUME stands for whatever the topic has, and is never stored."""

@@ -1,7 +1,9 @@
 """Names of topics and namespaces: their forms, their parts, and where they are stored.
 
 Which topics exist, and who serves them, is the broker's knowledge; here are only the names.
-The rules are those of ``TopicName`` and ``NamespaceName`` in Apache Pulsar's ``pulsar-common``.
+The rules are those of ``TopicName`` and ``NamespaceName`` in Apache Pulsar's ``pulsar-common``,
+and one more: nothing is called ``.`` or ``..``, which ZooKeeper and URLs take for places in a path.
+A real Pulsar takes such a name as far as ZooKeeper, and answers with an internal error.
 """
 
 from __future__ import annotations
@@ -31,13 +33,20 @@ _ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)
 # Letters that stand for themselves in paths, and with what a letter that does not is written there.
 _PLAIN = re.compile(r"[-*.\w]+", re.ASCII)
 _ENCODED = re.compile(r"[%+]")
+_PLACES = frozenset({".", ".."})
+NOT_A_NODE = "ZooKeeper has no nodes called . or .."
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.ASCII | re.DOTALL)
 
 
 def is_entity_name(name: str) -> bool:
     """Whether a cluster, a tenant or a namespace may have that name: one of letters, digits and
-    ``-=:._`` only."""
-    return _ENTITY.fullmatch(name) is not None
+    ``-=:._`` only, which a node can have."""
+    return _ENTITY.fullmatch(name) is not None and can_name_node(name)
+
+
+def can_name_node(name: str) -> bool:
+    """Whether a node in ZooKeeper can be called so; all other names can, once they are encoded."""
+    return name not in _PLACES
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -117,6 +126,8 @@ class TopicName:
         NamespaceName.of(tenant, namespace_local)
         if not local:
             raise InvalidTopicName(name, "the topic's own part is empty")
+        if not can_name_node(local):
+            raise InvalidTopicName(name, NOT_A_NODE)
         try:
             local.encode()
         except UnicodeEncodeError:

@@ -75,16 +75,17 @@ def namespace_in(request: Request) -> NamespaceName:
 
 
 def topic_in(request: Request) -> TopicName:
-    """The topic in the path, persistent where that does not say. Raises ``RestError`` 412."""
+    """The topic in the path, persistent where that does not say. Raises ``RestError`` 412 as
+    upstream does; ``InvalidTopicName`` for a name that upstream would take as far as ZooKeeper."""
     local = path_value(request, "topic")
     domain = path_value(request, "domain") if "domain" in request.path_params else "persistent"
     try:
         namespace = NamespaceName.of(
             path_value(request, "tenant"), path_value(request, "namespace")
         )
-        return TopicName.of(domain, namespace.tenant, namespace.local, local)
     except InvalidTopicName:
         raise RestError(412, "Topic name is not valid") from None
+    return TopicName.of(domain, namespace.tenant, namespace.local, local)
 
 
 async def _namespace(request: Request) -> NamespaceName:

@@ -104,12 +104,17 @@ def add_topics(parser: argparse.ArgumentParser, *, is_range: bool) -> None:
         topics.add_argument("--ending-time", metavar="TIME", help="the first instant not read")
 
 
-def add_stream(parser: argparse.ArgumentParser) -> None:
-    """How a stream is read: what was there when it began, or for ever."""
+def add_stream(parser: argparse.ArgumentParser, *, batch: str | None = None) -> None:
+    """How a stream is read: what was there when it began, or for ever.
+
+    ``batch`` explains ``--batch``, with which a job reads no stream.
+    """
     stream = parser.add_argument_group("stream")
-    stream.add_argument(
+    kind = stream.add_mutually_exclusive_group(required=True)
+    if batch is not None:
+        kind.add_argument("--batch", action="store_true", help=batch)
+    kind.add_argument(
         "--checkpoint",
-        required=True,
         metavar="DIR",
         help="where Spark notes how far it is; the next run goes on there",
     )

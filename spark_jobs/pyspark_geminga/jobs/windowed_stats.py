@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _session.job_parser("windowed_stats", DESCRIPTION)
     _session.add_topics(parser, is_range=True)
-    _session.add_stream(parser)
+    _session.add_stream(parser, batch="count what is stored, and write all windows")
     windows = parser.add_argument_group("windows")
     windows.add_argument("--window", default="1 minute", help="how long one is (default: 1 minute)")
     windows.add_argument("--slide", help="how often one begins (default: when the last one ends)")
@@ -65,9 +65,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="how much later than others a message may come (default: 10 minutes)",
     )
     windows.add_argument("--by", choices=("topic", "key"), default="topic", help="default: topic")
-    windows.add_argument(
-        "--batch", action="store_true", help="count what is stored, without a checkpoint"
-    )
     target = parser.add_argument_group("result").add_mutually_exclusive_group(required=True)
     target.add_argument("--output", metavar="DIR", help="a folder of Parquet files")
     target.add_argument(

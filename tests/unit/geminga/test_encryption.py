@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ed25519, padding, rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tests.unit.geminga.fake_broker import MAX_MESSAGE_BYTES, FakeBroker, Session
 
@@ -20,7 +20,7 @@ PRIVATE = rsa.generate_private_key(65537, 2048)
 OTHER = rsa.generate_private_key(65537, 2048)
 
 
-def pem(private: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
+def pem(private: rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
     return private.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -74,10 +74,12 @@ def confirm(session: Session, command: BaseCommand, payload: bytes) -> None:
 
 
 async def test_keys_that_cannot_be_used_fail_the_producer(client: Client) -> None:
-    curve = PublicKeys({"mine": pem(ec.generate_private_key(ec.SECP256R1())), "broken": b"no PEM"})
-    for name, reason in (("mine", "no RSA key"), ("broken", "cannot be used"), ("none", "KeyErr")):
+    other = ed25519.Ed25519PrivateKey.generate()
+    keys = PublicKeys({"mine": pem(other), "broken": b"no PEM"})
+    reasons = {"mine": "neither an RSA key", "broken": "cannot be used", "none": "KeyErr"}
+    for name, reason in reasons.items():
         with pytest.raises(EncryptionFailed, match=reason) as caught:
-            await client.producer("orders", encryption=Encryption([name], curve))
+            await client.producer("orders", encryption=Encryption([name], keys))
         assert caught.value.key_name == name
     nothing: list[str] = []
     for names in (nothing, "mine"):

@@ -21,6 +21,8 @@ def test_every_error_of_the_protocol_is_a_refusal(name: str) -> None:
 def test_some_refusals_may_pass_and_some_are_for_good() -> None:
     assert refusal(api.ServiceNotReady, "").retry
     assert refusal(api.MetadataError, "").retry
+    # Of an acknowledgement that was on its way while the broker let go of the consumer.
+    assert refusal(api.ConsumerNotFound, "").retry
     assert not refusal(api.AuthorizationError, "").retry
     assert refusal(api.ProducerFenced, "").is_final
     assert not refusal(api.ProducerBusy, "").is_final

@@ -20,6 +20,7 @@ FUNCTIONS = [
 MADE_BY_A_CLIENT = {
     geminga.Client,
     geminga.Consumer,
+    geminga.EntryProducer,
     geminga.EntryReader,
     geminga.Message,
     geminga.Producer,
@@ -130,3 +131,13 @@ def test_methods_properties_fields_and_constructors_are_looked_at() -> None:
     seen = {where for where, _ in hints()}
     assert seen >= {"connect", "Client.producer", "Producer.name", "ProducerOptions.name"}
     assert "Producer.__init__" not in seen
+
+
+def test_all_that_is_opened_can_be_entered_and_all_that_is_received_iterated() -> None:
+    opened = MADE_BY_A_CLIENT - {geminga.Message}
+    assert {each for each in opened if hasattr(each, "__aenter__")} == opened
+    assert {each for each in opened if hasattr(each, "__aiter__")} == {
+        geminga.Consumer,
+        geminga.Reader,
+        geminga.TableView,
+    }

@@ -123,6 +123,20 @@ async def test_a_bookie_that_restarts_only_delays_a_read(bench: Bench) -> None:
     assert await reading == payloads(0, 2)
 
 
+async def test_a_read_that_tries_again_takes_what_another_read_has_brought_meanwhile(
+    bench: Bench,
+) -> None:
+    reader = await bench.closed(3, (1, 1, 1))
+    bench.world.bookies[0].kill()
+    reading = asyncio.ensure_future(reader.read(1, 1, bytes_max=1000))
+    await asyncio.sleep(10)
+    bench.world.bookies[0].start()
+    other = await bench.ledgers.open(LEDGER, recover=False)
+    assert await other.peek(1) == payloads(1, 1)
+    assert not reading.done()
+    assert await reading == payloads(1, 1)
+
+
 async def test_bookies_that_stay_away_end_a_read_at_its_deadline(bench: Bench) -> None:
     reader = await bench.closed(3, (1, 1, 1))
     bench.world.bookies[0].kill()

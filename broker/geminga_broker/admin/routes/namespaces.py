@@ -21,7 +21,7 @@ from geminga_broker.ownership.errors import NotOwned
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
 from geminga_cluster.initialize import BUNDLES_DEFAULT
 from geminga_cluster.system_topics import is_system_topic
-from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.pulsar.topic_names import NamespaceName, is_entity_name
 from geminga_protocol.records.json_records import of_document, to_document
 from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_server.authorization import Action
@@ -48,8 +48,11 @@ _MODES = {
 @router.get("/{tenant}", dependencies=[on_tenant(Action.READ)])
 async def list_namespaces(request: Request, services: ServicesArg) -> Response:
     """A tenant's namespaces."""
+    tenant = path_value(request, "tenant")
+    if not is_entity_name(tenant):
+        raise RestError(412, "Tenant name is not valid")
     try:
-        names = await services.namespaces.names(path_value(request, "tenant"))
+        names = await services.namespaces.names(tenant)
     except TenantNotFound:
         raise RestError(404, "Tenant not found") from None
     return Json([str(name) for name in names])

@@ -101,7 +101,11 @@ def check_consumer(versions: Sequence[Version], schema: Schema, strategy: Schema
     if strategy is SchemaStrategy.ALWAYS_COMPATIBLE:
         return
     if not versions:
-        raise IncompatibleSchema("Topic does not have schema to check")
+        # Only a topic that is in use gets here: an unused one takes the consumer's schema.
+        raise IncompatibleSchema(
+            "Failed to add schema to an active topic with empty(BYTES) schema: new schema type "
+            f"{schema.label}"
+        )
     if strategy in _CONSUMERS_READ_NEWEST:
         check_following(versions, schema, SchemaStrategy.BACKWARD)
         return

@@ -14,13 +14,10 @@ from geminga_broker.subscriptions.distribution.draining import Draining, Held
 from geminga_broker.subscriptions.distribution.hash_ranges import HashRanges
 from geminga_broker.subscriptions.distribution.hash_ring import HashRing
 from geminga_broker.subscriptions.distribution.key_hashes import UNKNOWN, KeyHashes
-from geminga_broker.subscriptions.distribution.key_shared_policy import (
-    HashRange,
-    KeySharedMode,
-    KeySharedPolicy,
-)
+from geminga_broker.subscriptions.distribution.key_shared_policy import HashRange, KeySharedPolicy
 from geminga_broker.subscriptions.distribution.keyed_replay import KeyedReplay
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
+from geminga_protocol.pulsar.enums import KeySharedMode
 
 # Entries that wait for their consumers when no more are read
 # (keySharedLookAheadMsgInReplayThresholdPerConsumer, ...PerSubscription).

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from geminga_broker.errors import ConsumerBusy, ConsumerNotAssigned
+from geminga_protocol.pulsar.enums import KeySharedMode
 
 HashRange = tuple[int, int]
 """Hashes of keys from one to the other, both included."""
-
-
-class KeySharedMode(IntEnum):
-    """KeySharedMode, PulsarApi.proto: the broker splits the keys, or consumers name their own."""
-
-    AUTO_SPLIT = 0
-    STICKY = 1
 
 
 @dataclass(frozen=True, slots=True)

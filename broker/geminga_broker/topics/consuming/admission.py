@@ -19,6 +19,7 @@ from geminga_broker.policies.subscribing import SubscribePolicies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.subscribe_rate import SubscribeRate
+from geminga_protocol.pulsar.topic_names import NOT_A_NODE, can_name_node
 
 # What replicators call their subscriptions (replicatorPrefix).
 REPLICATOR_PREFIX = "pulsar.repl"
@@ -33,6 +34,13 @@ def check_name(name: str, *, is_reserved: bool = False) -> None:
         raise NameReserved("Empty subscription name")
     if is_reserved or name.startswith(REPLICATOR_PREFIX):
         raise NameReserved("Subscription with reserved subscription name attempted")
+
+
+def check_stored_name(name: str) -> None:
+    """Raise ``NotAllowed``, after which clients do not try again, for a name that no cursor's node
+    can have."""
+    if not can_name_node(name):
+        raise NotAllowed(f"A durable subscription cannot be called {name!r}: {NOT_A_NODE}")
 
 
 class Admission:

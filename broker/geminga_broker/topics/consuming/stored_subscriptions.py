@@ -17,7 +17,11 @@ from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.admission import check_durability, check_name
+from geminga_broker.topics.consuming.admission import (
+    check_durability,
+    check_name,
+    check_stored_name,
+)
 from geminga_broker.topics.consuming.subscription_registry import SubscriptionRegistry
 from geminga_broker.topics.consuming.throttling import Throttling
 from geminga_broker.topics.part import OwningTopic, TopicServices
@@ -243,6 +247,7 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
         self._check_consumers(request, 0)
         chain = self._topic.managed_ledger.chain
         if request.is_durable:
+            check_stored_name(request.subscription)
             await self._topic.managed_ledger.begin()
             at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
             cursor = await self._factory.create_cursor(
@@ -273,6 +278,7 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
             if name in self.subscriptions:
                 return False
             self._check_name(name)
+            check_stored_name(name)
             self._admission.check_subscriptions(len(self.subscriptions))
             await self._topic.managed_ledger.begin()
             chain = self._topic.managed_ledger.chain

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import cast
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session, until
@@ -16,6 +17,7 @@ from geminga import (
     ClientError,
     Closed,
     NotAuthorized,
+    NotConnected,
     RequestTimedOut,
     TopicNotFound,
 )
@@ -26,6 +28,7 @@ from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_simulation.loop import SimulatedLoop
 
 OPTIONS = ConsumerChannelOptions(operation_timeout_s=5)
 
@@ -97,6 +100,90 @@ async def test_later_on_only_a_final_error_is_the_end(
     await until(lambda: bool(ended))
     assert [type(error) for error in ended] == [TopicNotFound]
     assert attempts(broker) == 4
+
+
+@pytest.mark.parametrize("timeout_s", [None, 60.0])
+async def test_a_broker_that_stays_away_is_given_up_where_that_is_wanted(
+    network: FakeNetwork, broker: FakeBroker, timeout_s: float | None
+) -> None:
+    options = ClientOptions(reconnect_timeout_s=timeout_s)
+    async with Channels(broker.url, options, network=network, random=Random(1)) as channels:
+        channel = new_channel(channels)
+        ended: list[float] = []
+        loop = asyncio.get_running_loop()
+        channel.on_end = lambda _: ended.append(loop.time())
+        await channel.open()
+        await asyncio.sleep(1000)  # only without a broker counts
+        broker.kill()
+        killed_s = loop.time()
+        await asyncio.sleep(3600)
+        if timeout_s is None:
+            assert channel.error is None
+            broker.start()
+            await until(lambda: channel.is_connected)
+            return
+        assert isinstance(channel.error, NotConnected)
+        assert str(channel.error) == (
+            "the consumer of persistent://public/default/t for s lost its broker, and none "
+            "accepted it again within 60 s: "
+            "broker:6650 cannot be reached: nobody listens on broker:6650"
+        )
+        assert ended == [pytest.approx(killed_s + 60, abs=0.1)]
+        attempts_then = len(network.connects)
+        await asyncio.sleep(3600)
+        assert len(network.connects) == attempts_then
+
+
+async def test_a_loop_that_was_blocked_too_long_makes_another_attempt_before_it_gives_up(
+    network: FakeNetwork, broker: FakeBroker
+) -> None:
+    options = ClientOptions(reconnect_timeout_s=20.0)
+    async with Channels(broker.url, options, network=network, random=Random(1)) as channels:
+        channel = new_channel(channels)
+        await channel.open()
+        broker.kill()
+        await until(lambda: len(network.connects) > 1)
+        broker.start()
+        loop = cast(SimulatedLoop, asyncio.get_running_loop())
+        loop.pause(loop.main, loop.time() + 40)
+        await asyncio.sleep(50)
+        assert channel.is_connected
+
+
+async def test_a_broker_that_accepts_and_fails_at_once_is_asked_ever_more_rarely(
+    channel: ConsumerChannel, broker: FakeBroker
+) -> None:
+    """As aiokafka#496: a failing broker causes no storm of reconnects."""
+    await channel.open()
+    await asyncio.sleep(60)
+    healthy = broker.answers[BaseCommand.SUBSCRIBE]
+
+    def accept_and_fail(session: Session, command: BaseCommand, payload: bytes) -> None:
+        healthy(session, command, payload)
+        asyncio.get_running_loop().call_later(0.01, session.drop)
+
+    broker.on(BaseCommand.SUBSCRIBE, accept_and_fail)
+    attempts_before = attempts(broker)
+    broker.drop_connections()
+    await asyncio.sleep(600)
+    assert 100 < attempts(broker) - attempts_before < 300, "one each 5 s in the end"
+    broker.on(BaseCommand.SUBSCRIBE, healthy)
+    await asyncio.sleep(60)
+    broker.drop_connections()
+    await asyncio.sleep(0.2)
+    assert channel.is_connected, "one that lasted is had again at once"
+
+
+async def test_seeking_again_and_again_takes_no_longer_each_time(
+    channel: ConsumerChannel, broker: FakeBroker
+) -> None:
+    del broker
+    await channel.open()
+    before_s = asyncio.get_running_loop().time()
+    for _ in range(50):
+        await channel.seek(0)
+        await until(lambda: channel.is_connected)
+    assert asyncio.get_running_loop().time() - before_s < 10
 
 
 async def test_a_connection_that_broke_with_the_answer_is_none(

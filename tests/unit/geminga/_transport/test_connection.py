@@ -89,6 +89,29 @@ async def test_answers_find_their_requests(network: FakeNetwork, broker: FakeBro
     assert urls == [f"pulsar://b{request_id}" for request_id in ids]
 
 
+async def test_a_request_that_is_cancelled_leaves_its_answer_to_no_other(
+    network: FakeNetwork, broker: FakeBroker
+) -> None:
+    """As redis-py#2624: there the next request got the answer of the cancelled one."""
+    broker.on(BaseCommand.LOOKUP)
+    connection = await connect(network)
+    await connection.ready()
+    given_up = [asyncio.create_task(connection.request(clone(LOOKUP))) for _ in range(3)]
+    await until(lambda: len(broker.of_type(BaseCommand.LOOKUP)) == 3)
+    for task in given_up:
+        task.cancel()
+    await asyncio.wait(given_up)
+    asked = asyncio.create_task(connection.request(clone(LOOKUP)))
+    await until(lambda: len(broker.of_type(BaseCommand.LOOKUP)) == 4)
+    request_ids = [each.lookupTopic.request_id for each in broker.of_type(BaseCommand.LOOKUP)]
+    for request_id in request_ids:
+        broker.session.write(
+            answers.encode_lookup(request_id, broker_url=f"pulsar://b{request_id}")
+        )
+    assert (await asked).lookupTopicResponse.brokerServiceUrl == f"pulsar://b{request_ids[-1]}"
+    assert all(task.cancelled() for task in given_up)
+
+
 async def gather(asked: list[asyncio.Task[BaseCommand]]) -> list[BaseCommand]:
     return [await task for task in asked]
 

@@ -11,10 +11,12 @@ from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, un
 import geminga.consumers.topic_consumer
 from geminga import (
     EARLIEST,
+    LATEST,
     BrokerFailed,
     Client,
     Closed,
     ConsumerOptions,
+    InitialPositionName,
     KeySharedPolicy,
     MessageId,
     SchemaInfo,
@@ -24,6 +26,7 @@ from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.enums import SchemaType
+from geminga_protocol.pulsar.integers import signed
 
 SHARED = ConsumerOptions(type="shared")
 
@@ -353,3 +356,38 @@ async def test_a_topic_that_is_gone_ends_its_consumer(client: Client, broker: Fa
     broker.session.write(answers.encode_close_consumer(0))
     with pytest.raises(TopicNotFound):
         await consumer.receive()
+
+
+@pytest.mark.parametrize(
+    ("initial_position", "start"), [("earliest", EARLIEST), ("latest", LATEST)], ids=str
+)
+async def test_a_subscription_that_is_not_durable_begins_where_its_consumer_says(
+    client: Client,
+    broker: FakeBroker,
+    initial_position: InitialPositionName,
+    start: MessageId,
+) -> None:
+    await client.consumer("orders", "s", durable=False, initial_position=initial_position)
+    (command,) = broker.of_type(BaseCommand.SUBSCRIBE)
+    told = command.subscribe
+    assert (told.subscription, told.durable) == ("s", False)
+    assert signed(told.start_message_id.entryId) == start.entry_id
+
+
+async def test_a_subscription_that_is_not_durable_goes_on_behind_what_was_received_last(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "s", type="shared", durable=False, nack_delay_s=1)
+    for entry_id in (7, 8):
+        broker.deliver(entry_id)
+        message = await consumer.receive()
+    consumer.nack(message)
+    await until(lambda: bool(broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)))
+    broker.deliver(7)
+    broker.deliver(8)
+    again = [(await consumer.receive()).id.entry_id for _ in range(2)]
+    assert again == [7, 8], "what is delivered again is no repeat, as it is to a reader"
+    assert broker.acked == []
+    broker.drop_connections()
+    await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 2)
+    assert broker.of_type(BaseCommand.SUBSCRIBE)[1].subscribe.start_message_id.entryId == 8

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.geminga.fake_broker import batch_payload, metadata
 
 from geminga import Message, MessageId, UnreadableMessage
+from geminga.consumers.chunks import PendingChunks
 from geminga.consumers.entries import Entry, EntryOpener, is_acknowledged
 from geminga.consumers.values import ValueReader
 from geminga_protocol.pulsar import api_pb2 as api
@@ -21,6 +22,7 @@ from geminga_protocol.pulsar.payload import (
     encode_numbered_batch,
     encode_payload,
 )
+from geminga_simulation.clock import SimulatedClock
 
 
 def command(ack_set: tuple[int, ...] = (), redelivery_count: int = 0) -> api.CommandMessage:
@@ -32,9 +34,16 @@ def command(ack_set: tuple[int, ...] = (), redelivery_count: int = 0) -> api.Com
     )
 
 
+def opener(values: ValueReader | None = None) -> EntryOpener:
+    return EntryOpener("t", values, PendingChunks(1, 1.0, SimulatedClock()))
+
+
 def opened(payload: bytes, ack_set: tuple[int, ...] = ()) -> Entry:
     buffer = b"??" + payload + b"??"
-    return EntryOpener("t", None).open(command(ack_set), buffer, 2, 2 + len(payload))
+    entry = opener().open(command(ack_set), buffer, 2, 2 + len(payload))
+    if entry.error is not None:
+        raise entry.error
+    return entry
 
 
 def alone(payload: bytes) -> Message[bytes]:
@@ -89,15 +98,11 @@ def test_a_schema_makes_the_value_and_is_not_asked_for_null() -> None:
 
     said = metadata()
     payload = encode_payload(said, b"body")
-    (message,) = (
-        EntryOpener("t", ValueReader(Upper())).open(command(), payload, 0, len(payload)).messages
-    )
+    (message,) = opener(ValueReader(Upper())).open(command(), payload, 0, len(payload)).messages
     assert (message.value, message.data) == ("BODY", b"body")
     said.null_value = True
     payload = encode_payload(said, b"")
-    (message,) = (
-        EntryOpener("t", ValueReader(Upper())).open(command(), payload, 0, len(payload)).messages
-    )
+    (message,) = opener(ValueReader(Upper())).open(command(), payload, 0, len(payload)).messages
     assert message.value is None
 
 
@@ -115,7 +120,7 @@ def test_broker_entry_metadata_is_skipped() -> None:
 
 def test_the_redelivery_count_is_the_brokers() -> None:
     payload = encode_payload(metadata(), b"")
-    entry = EntryOpener("t", None).open(command(redelivery_count=4), payload, 0, len(payload))
+    entry = opener().open(command(redelivery_count=4), payload, 0, len(payload))
     assert entry.messages[0].redelivery_count == 4
 
 
@@ -216,7 +221,7 @@ def unreadable() -> dict[str, bytes]:
     broken_zlib.compression = api.ZLIB
     broken_zlib.uncompressed_size = 5
     chunk = metadata()
-    chunk.num_chunks_from_msg = 3
+    chunk.num_chunks_from_msg, chunk.total_chunk_msg_size = 3, 2**31 - 1
     huge_batch = metadata()
     huge_batch.num_messages_in_batch = 2**31 - 1
     no_batch = metadata()
@@ -227,7 +232,7 @@ def unreadable() -> dict[str, bytes]:
         "is encrypted": encode_payload(encrypted, b"x"),
         "compression is damaged: snappy": encode_payload(snappy, b"x"),
         "compression is damaged": encode_payload(broken_zlib, b"xxxxx"),
-        "is a chunk": encode_payload(chunk, b"x"),
+        "its chunks have": encode_payload(chunk, b"x"),
         "batch of 2147483647": encode_payload(huge_batch, b"x"),
         "batch of 0": encode_payload(no_batch, b"x"),
         "single message metadata": encode_payload(lying_batch, b"x"),

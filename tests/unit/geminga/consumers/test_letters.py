@@ -4,12 +4,20 @@ properties, that upstream's clients know, and are acknowledged only then."""
 from __future__ import annotations
 
 import asyncio
+import zlib
 
 import pytest
-from tests.unit.geminga.fake_broker import FakeBroker, batch_payload, metadata, until
+from tests.unit.geminga.fake_broker import (
+    MAX_MESSAGE_BYTES,
+    FakeBroker,
+    Session,
+    batch_payload,
+    metadata,
+    until,
+)
 from tests.unit.geminga.producers.stored import entries
 
-from geminga import Client, Consumer, DeadLetterPolicy
+from geminga import Client, Consumer, DeadLetterPolicy, StringSchema
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
@@ -25,6 +33,23 @@ async def open_consumer(client: Client, policy: DeadLetterPolicy) -> Consumer[by
     return await client.consumer(
         "orders", "s", type="shared", nack_delay_s=1, ack_timeout_s=30, dead_letters=policy
     )
+
+
+def orders_have_partitions(broker: FakeBroker) -> None:
+    """From now on they have two, and no other topic has any."""
+
+    def answer(session: Session, command: BaseCommand, _: bytes) -> None:
+        asked = command.partitionMetadata
+        count = 2 if asked.topic == ORDERS else 0
+        session.write(answers.encode_partitions(asked.request_id, count))
+
+    broker.on(BaseCommand.PARTITIONED_METADATA, answer)
+
+
+def consumer_of(broker: FakeBroker, topic: str) -> int:
+    """The id of the consumer that subscribed to a topic."""
+    subscribed = [command.subscribe for command in broker.of_type(BaseCommand.SUBSCRIBE)]
+    return next(each.consumer_id for each in subscribed if each.topic == topic)
 
 
 def posted(broker: FakeBroker) -> list[tuple[bytes, dict[str, str]]]:
@@ -186,3 +211,71 @@ async def test_closing_ends_the_way_to_the_dead_letter_topic(
 async def test_dead_letters_need_a_subscription_that_counts_deliveries(client: Client) -> None:
     with pytest.raises(ValueError, match="shared"):
         client.consumer("orders", "s", dead_letters=TWICE)
+
+
+async def test_each_partition_has_a_dead_letter_topic_of_its_own(
+    client: Client, broker: FakeBroker
+) -> None:
+    orders_have_partitions(broker)
+    consumer = await open_consumer(client, TWICE)
+    consumer_id = consumer_of(broker, f"{ORDERS}-partition-1")
+    broker.deliver(7, b"bad", redelivery_count=3, consumer_id=consumer_id)
+    await until(lambda: bool(broker.stored))
+    assert published_to(broker) == [f"{ORDERS}-partition-1-s-DLQ"]
+    assert posted(broker)[0][1]["REAL_TOPIC"] == f"{ORDERS}-partition-1"
+    await consumer.close()
+
+
+async def test_with_retry_letters_all_topics_share_those_of_the_first_by_name(
+    client: Client, broker: FakeBroker
+) -> None:
+    orders_have_partitions(broker)
+    consumer = await client.consumer(
+        ["returns", "orders"], "s", type="shared", dead_letters=RETRYING
+    )
+    broker.deliver(7, b"later", consumer_id=consumer_of(broker, f"{ORDERS}-partition-1"))
+    await consumer.reconsume_later(await consumer.receive(), 60)
+    assert published_to(broker) == [f"{ORDERS}-s-RETRY"]
+    assert posted(broker)[0][1]["REAL_TOPIC"] == ORDERS
+
+
+async def test_letters_have_the_schema_of_their_messages(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer(
+        "orders", "s", type="shared", dead_letters=TWICE, schema=StringSchema()
+    )
+    broker.deliver(7, b"bad", redelivery_count=3)
+    await until(lambda: bool(broker.stored))
+    assert broker.of_type(BaseCommand.PRODUCER)[0].producer.schema.type == api.Schema.String
+    await consumer.close()
+
+
+async def test_letters_leave_alone_and_large_ones_in_chunks(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await open_consumer(client, RETRYING)
+    large = bytes(MAX_MESSAGE_BYTES * 2)
+    said = metadata()
+    said.compression, said.uncompressed_size = api.ZLIB, len(large)
+    broker.deliver(7, payload=encode_payload(said, zlib.compress(large)))
+    await consumer.reconsume_later(await consumer.receive(), 60)
+    sizes = [len(stored.body) for entry in entries(broker) for stored in entry]
+    assert len(sizes) == 3
+    assert sum(sizes) == len(large)
+
+
+async def test_letters_are_published_as_the_policy_says(client: Client, broker: FakeBroker) -> None:
+    policy = DeadLetterPolicy(
+        2,
+        retry_letters=True,
+        dead_letter_producer={"name": "undertaker"},
+        retry_letter_producer={"name": "again"},
+    )
+    consumer = await open_consumer(client, policy)
+    broker.deliver(7, b"bad", redelivery_count=3)
+    await until(lambda: bool(broker.stored))
+    broker.deliver(8, b"later")
+    await consumer.reconsume_later(await consumer.receive(), 60)
+    names = [each.producer.producer_name for each in broker.of_type(BaseCommand.PRODUCER)]
+    assert names == ["undertaker", "again"]

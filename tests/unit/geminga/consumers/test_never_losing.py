@@ -9,8 +9,9 @@ from typing import cast
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session, until
+from tests.unit.geminga.fake_network import FakeNetwork
 
-from geminga import Client, Message, TopicNotFound
+from geminga import Client, Message, NotConnected, TopicNotFound, connect
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
@@ -64,6 +65,48 @@ async def test_iterating_ends_with_the_error_when_the_consumer_is_given_up(
     broker.drop_connections()
     with pytest.raises(TopicNotFound):
         await reading
+
+
+async def test_whatever_waits_ends_with_the_error_when_no_broker_comes_back(
+    network: FakeNetwork, broker: FakeBroker
+) -> None:
+    """As aio-pika#379."""
+    broker.on(  # a view of an empty topic opens at once
+        BaseCommand.GET_LAST_MESSAGE_ID,
+        lambda session, command, _: session.write(
+            answers.encode_last_message_id(
+                command.getLastMessageId.request_id, answers.message_id(-1, -1)
+            )
+        ),
+    )
+    async with connect(broker.url, network=network, reconnect_timeout_s=60) as client:
+        consumer = await client.consumer(["orders", "more-orders"], "s")
+        view = await client.table_view("prices")
+        producer = await client.producer("orders", send_timeout_s=None)
+        broker.deliver(0, b"came in time")
+        await asyncio.sleep(1)
+        read: list[bytes] = []
+
+        async def iterate() -> None:
+            async for message in consumer:
+                read.append(message.data)
+                consumer.ack(message)
+
+        async def follow() -> None:
+            async for _ in view:
+                pass
+
+        broker.kill()
+        waiting = [
+            asyncio.create_task(work)
+            for work in (iterate(), follow(), consumer.receive(), producer.send(b"never sent"))
+        ]
+        async with asyncio.timeout(70):
+            await asyncio.wait(waiting)
+        assert [type(task.exception()) for task in waiting] == [NotConnected] * 4
+        assert read == [b"came in time"]
+        with pytest.raises(NotConnected):
+            await producer.send(b"nor later")
 
 
 async def test_polling_with_short_timeouts_leaves_nothing_behind(client: Client) -> None:

@@ -6,15 +6,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.geminga.fake_broker import FakeBroker, batch_payload, until
+from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, until
 
 from geminga import (
+    EARLIEST,
+    BrokerFailed,
     Client,
     ConnectionLost,
     ConsumerOptions,
     MessageId,
     NotAcknowledgeable,
 )
+from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 
@@ -219,3 +222,32 @@ async def test_what_is_not_acknowledged_in_time_is_asked_for_again(
     assert [each.entryId for each in asked.redeliverUnacknowledgedMessages.message_ids] == [
         first.id.entry_id
     ]
+
+
+async def test_a_seek_into_a_batch_skips_what_is_before_although_the_broker_sends_all_of_it(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "billing", **SHARED)
+    inside = MessageId(LEDGER, 1, 1, batch_size=3)
+    for times, (sought, received) in enumerate(((inside, b"bc"), (EARLIEST, b"abc")), 1):
+        await consumer.seek(sought)
+        await until(lambda: consumer.is_connected)
+        broker.deliver(1, payload=batch_payload(b"a", b"b", b"c"))
+        messages = [await consumer.receive() for _ in received]
+        assert b"".join(message.data for message in messages) == received
+        await consumer.ack_confirmed(*messages)
+        assert broker.acked == [1] * times
+
+
+async def test_a_seek_that_failed_skips_nothing(client: Client, broker: FakeBroker) -> None:
+    broker.on(
+        BaseCommand.SEEK,
+        lambda session, command, _: session.write(
+            answers.encode_error(command.seek.request_id, api.MetadataError, "ill")
+        ),
+    )
+    consumer = await client.consumer("orders", "billing")
+    with pytest.raises(BrokerFailed):
+        await consumer.seek(MessageId(LEDGER, 1, 1, batch_size=3))
+    broker.deliver(1, payload=batch_payload(b"a", b"b", b"c"))
+    assert (await consumer.receive()).data == b"a"

@@ -57,6 +57,20 @@ async def test_each_version_is_asked_for_once_and_nothing_overtakes(
     assert asked == [b"\0", b"\1"]
 
 
+async def test_a_message_says_which_schema_its_value_is_read_by(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(BaseCommand.GET_SCHEMA, tells(VERSIONS, []))
+    consumer = await client.consumer("orders", "billing", schema=NOW)
+    anything = await client.consumer("orders", "all", schema=AutoConsumeSchema())
+    for consumer_id in range(2):
+        broker.deliver(0, payload=payload(b"", None), consumer_id=consumer_id)
+        broker.deliver(1, payload=payload(b"", b"\0"), consumer_id=consumer_id)
+    now, before = NOW.schema_info.definition, BEFORE.schema_info.definition
+    read = [(await each.receive()).schema for each in (consumer, consumer, anything, anything)]
+    assert [each and each.definition for each in read] == [now, before, None, before]
+
+
 async def test_a_message_whose_schema_is_gone_can_be_received_and_not_read(
     client: Client, broker: FakeBroker
 ) -> None:

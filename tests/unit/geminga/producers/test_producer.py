@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import pytest
-from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, Session
+from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, Session, until
 from tests.unit.geminga.outcomes import Outcomes
 
 from geminga import (
@@ -152,6 +153,45 @@ async def test_a_message_without_receipt_times_out(client: Client, broker: FakeB
     assert producer.pending_messages == 0
     broker.on(BaseCommand.SEND, broker.store)
     await producer.send(b"fine")
+
+
+async def test_a_send_without_a_connection_waits_for_one_until_its_deadline(
+    client: Client, broker: FakeBroker
+) -> None:
+    producer = await client.producer("orders", send_timeout_s=7)
+    broker.kill()
+    await until(lambda: not producer.is_connected)
+    started_s = asyncio.get_running_loop().time()
+    with pytest.raises(SendTimedOut):
+        await producer.send(b"too early")
+    assert asyncio.get_running_loop().time() == pytest.approx(started_s + 7)
+    sending = asyncio.create_task(producer.send(b"in time"))
+    await asyncio.sleep(1)
+    broker.start()
+    await sending
+    assert broker.stored_bodies == [b"in time"]
+
+
+async def test_sending_makes_no_task_and_no_future_for_a_message(
+    client: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = await client.producer("orders")
+    loop = asyncio.get_running_loop()
+    made: list[str] = []
+    for name in ("create_future", "create_task"):
+        make = getattr(loop, name)
+
+        def noted(*args: object, make: Callable[..., object] = make, **named: object) -> object:
+            made.append(make.__name__)
+            return make(*args, **named)
+
+        monkeypatch.setattr(loop, name, noted)
+    for number in range(500):
+        producer.send_nowait(b"%d" % number)
+        await producer.ready()
+    assert made == []
+    await producer.flush()
+    assert len(broker.stored) == 500
 
 
 async def test_receipts_that_came_while_the_loop_was_blocked_count(

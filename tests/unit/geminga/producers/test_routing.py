@@ -46,6 +46,32 @@ def test_murmur3_is_upstreams(key: str, expected: int) -> None:
     assert murmur3_hash(key) == expected
 
 
+# The partition, of 97, to which the official Python client (3.13.0) sent a message with the key:
+# every length of the last block, and texts that are no ASCII.
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [
+        ("o", 67),
+        ("or", 63),
+        ("ord", 77),
+        ("orde", 52),
+        ("order", 28),
+        ("order-", 76),
+        ("order-1", 2),
+        ("order-12", 34),
+        ("order-123", 0),
+        ("order-1234567890", 22),
+        ("order-12345678901234567", 28),
+        ("order-1234567890123456789", 34),
+        ("\xe9", 74),
+        ("\u2615 hot", 57),
+    ],
+)
+def test_boosts_hash_is_that_of_the_official_python_client(key: str, partition: int) -> None:
+    routing = Routing("round_robin", "boost", 0)
+    assert routing.partition(RoutedMessage(b"", key, {}), 97, gathers=False) == partition
+
+
 @given(st.text())
 def test_murmur3_is_the_one_of_its_library(key: str) -> None:
     assert murmur3_hash(key) == mmh3.hash(key, signed=False) & 0x7FFF_FFFF

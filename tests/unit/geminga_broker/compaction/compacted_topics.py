@@ -116,6 +116,13 @@ class Rig:
         factory = logs_over(session, self.ledgers, config=self.config)
         return TopicDirectory(factory, SimulatedClock(), owns=lambda _: True)
 
+    def die(self) -> None:
+        """The broker that began last dies: nothing it asks for from now on is heard."""
+        for session in self.zookeeper.sessions(f"broker {self.loads}"):
+            session.die()
+        for writer in self.ledgers.writers:
+            writer.detach()
+
 
 async def loaded(topics: TopicDirectory, name: TopicName = NAME) -> Topic:
     return await topics.get(name, create=True)

@@ -22,6 +22,7 @@ from tests.unit.geminga_broker.compaction.compacted_topics import (
     values,
 )
 
+from geminga_broker.managed_ledger.retention import KEEP_NOTHING
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_simulation.loop import SimulatedLoop
 
@@ -87,11 +88,7 @@ async def test_a_crash_at_any_step_leaves_one_of_the_two_and_no_ledger_behind(st
     await topic.part(TopicCompaction).trigger()
     for _ in range(step):
         await asyncio.sleep(0)
-    # It dies: nothing it asks for from now on is heard.
-    for session in rig.zookeeper.sessions(f"broker {rig.loads}"):
-        session.die()
-    for writer in rig.ledgers.writers:
-        writer.detach()
+    rig.die()
     async with rig.directory() as topics:
         topic = await loaded(topics)
         assert values(await read(topic)) in (
@@ -100,6 +97,38 @@ async def test_a_crash_at_any_step_leaves_one_of_the_two_and_no_ledger_behind(st
         )
         await compact(topic)
         assert values(await read(topic)) == [("a", b"2"), ("b", b"3")]
+    await first.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("step", range(40))
+async def test_a_log_that_is_trimmed_while_it_is_compacted_loses_nothing(step: int) -> None:
+    """Neither to those who read meanwhile, nor to the next owner after a crash."""
+    rig = Rig(ledger_entries_max=2)
+    first = rig.directory()
+    topic = await loaded(await first.__aenter__())
+    await publish(topic, single("a", b"1"), single("b", b"1"))
+    await compact(topic)
+    await publish(topic, single("b", b"2"), single("c", b"1"))
+    last = topic.managed_ledger.chain.last_confirmed
+    await topic.managed_ledger.roll_over()
+    topic.managed_ledger.retention = KEEP_NOTHING
+    await topic.part(TopicCompaction).trigger()
+    for _ in range(step):
+        await asyncio.sleep(0)
+    rig.ledgers.is_prompt = False  # bookies store what comes from now on, and do not say so
+    topic.managed_ledger.trim_soon()
+    await asyncio.sleep(1)
+    horizon, chain = topic.part(TopicCompaction).view.horizon, topic.managed_ledger.chain
+    assert horizon is not None
+    assert horizon == last or chain.entries_between(horizon, last) == 2, "the log has the rest"
+    rig.die()
+    rig.ledgers.is_prompt = True
+    async with rig.directory() as topics:
+        seen = values(await read(await loaded(topics)))
+        assert seen[-3:] in (
+            [("b", b"1"), ("b", b"2"), ("c", b"1")],
+            [("a", b"1"), ("b", b"2"), ("c", b"1")],
+        )
     await first.__aexit__(None, None, None)
 
 

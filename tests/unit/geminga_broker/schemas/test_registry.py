@@ -32,7 +32,7 @@ from geminga_protocol.records.schemas import (
     SchemaLocator,
     schema_path,
 )
-from geminga_runtime.coordination import Coordination
+from geminga_runtime.coordination import ConnectionLost, Coordination
 from geminga_simulation.clock import SimulatedClock
 
 TOPIC = TopicName.parse("t/n/a b")
@@ -156,6 +156,56 @@ async def test_a_schema_that_is_deleted_for_good_leaves_nothing(
     assert PATH not in tree()
     assert not await registry.delete_all(TOPIC)
     assert await registry.put(TOPIC, STRING, FREELY) == 0
+
+
+async def test_a_deletion_that_was_cut_short_is_finished_by_the_next(
+    registry: SchemaRegistry,
+    coordination: Coordination,
+    ledgers: MemoryLedgers,
+    tree: Tree,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The node names the ledgers until the last is gone: none is left that nothing names."""
+    for name in "abc":
+        await registry.put(TOPIC, avro(name), FREELY)
+    delete = ledgers.delete
+
+    async def once(ledger_id: int) -> None:
+        await delete(ledger_id)
+        monkeypatch.setattr(ledgers, "delete", lost)
+
+    async def lost(ledger_id: int) -> None:
+        raise ConnectionLost(f"no answer about {ledger_id}")
+
+    monkeypatch.setattr(ledgers, "delete", once)
+    with pytest.raises(ConnectionLost):
+        await registry.delete_all(TOPIC)
+    assert len(ledgers.entries) == 2
+    assert len(SchemaLocator.decode(tree()[PATH]).versions) == 3
+    monkeypatch.setattr(ledgers, "delete", delete)
+    other_broker = registry_over(coordination, ledgers)
+    assert len(await numbers(other_broker)) == 2
+    assert await other_broker.delete_all(TOPIC)
+    assert ledgers.entries == {}
+    assert PATH not in tree()
+
+
+async def test_a_version_that_comes_while_all_are_deleted_is_deleted_too(
+    session: Session, ledgers: MemoryLedgers, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (registry_over(session(name), ledgers) for name in ("one", "other"))
+    await one.put(TOPIC, avro("a"), FREELY)
+    delete = ledgers.delete
+
+    async def register_meanwhile(ledger_id: int) -> None:
+        monkeypatch.setattr(ledgers, "delete", delete)
+        assert await other.put(TOPIC, avro("b"), FREELY) == 1
+        await delete(ledger_id)
+
+    monkeypatch.setattr(ledgers, "delete", register_meanwhile)
+    assert await one.delete_all(TOPIC)
+    assert ledgers.entries == {}
+    assert PATH not in tree()
 
 
 async def test_partitions_have_the_schema_of_their_topic(registry: SchemaRegistry) -> None:

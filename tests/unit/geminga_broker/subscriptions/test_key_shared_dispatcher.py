@@ -21,10 +21,10 @@ from geminga_broker.subscriptions.distribution.hash_ring import ring_hash
 from geminga_broker.subscriptions.distribution.key_shared_policy import (
     AUTO_SPLIT,
     HashRange,
-    KeySharedMode,
     KeySharedPolicy,
 )
 from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
+from geminga_protocol.pulsar.enums import KeySharedMode
 
 KEYS = "abcdefgh"
 

@@ -359,6 +359,8 @@ async def test_retention_that_ends_lets_ledgers_go_at_once(
     await topic.managed_ledger.roll_over()
     cursor = topic.part(StoredSubscriptions).named("slow").cursor
     cursor.acknowledged.acknowledge_upto(topic.managed_ledger.chain.last_confirmed)
+    cursor.changed()
+    await asyncio.sleep(1)
     await topic.managed_ledger.trim()
     assert len(topic.managed_ledger.chain.spans) == 2
     topics.apply_policies(NAME.namespace, Policies())

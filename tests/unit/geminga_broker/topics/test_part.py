@@ -4,6 +4,7 @@ know it by what it says of itself.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -164,6 +165,8 @@ async def test_what_a_part_has_not_passed_is_backlog_and_keeps_its_ledger(
     assert topic.part(Backlog).size_bytes == topic.managed_ledger.chain.total_bytes
     (cursor,) = topic.part(NotedPart).cursors()
     cursor.acknowledged.acknowledge_upto(Position(0, 1))
+    cursor.changed()
+    await asyncio.sleep(1)
     await topic.managed_ledger.trim()
     assert 0 not in ledgers.entries
     assert topic.part(Backlog).size_bytes == 0

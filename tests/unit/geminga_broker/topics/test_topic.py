@@ -17,10 +17,7 @@ from geminga_broker.errors import (
     TopicFenced,
 )
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.subscriptions.distribution.key_shared_policy import (
-    KeySharedMode,
-    KeySharedPolicy,
-)
+from geminga_broker.subscriptions.distribution.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.config import TopicsConfig
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
@@ -31,7 +28,7 @@ from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerFenced
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.pulsar.enums import KeySharedMode, SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.cursor import cursor_path

@@ -49,6 +49,12 @@ def test_text_is_shown_as_it_is_and_what_is_none_in_hexadecimal() -> None:
     assert any("ff 00" in line for line in lines)
 
 
+def test_no_key_or_property_moves_the_cursor_of_a_terminal() -> None:
+    headers = {"x-pulsar-partition-key": "\x1b[2J", "x-pulsar-property": '{"\\r": "\x9b1A\\n"}'}
+    lines = list(show_messages(read_messages(Answer(headers, b"x"))))
+    assert lines == ["key: \\x1b[2J", "  \\r = \\x9b1A\\n", "x"]
+
+
 def peeked(count: int, answers: Mapping[str, object]) -> list[object]:
     given = argparse.Namespace(topic="t", subscription="s", count=count)
     found: list[object] = PEEK.does(RecordingService(answers), given)

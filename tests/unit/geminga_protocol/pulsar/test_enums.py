@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from geminga_protocol.pulsar.api_pb2 import CommandSubscribe, ProducerAccessMode
-from geminga_protocol.pulsar.enums import AccessMode, InitialPosition, SubscriptionType
+from geminga_protocol.pulsar.api_pb2 import KeySharedMode as WireKeySharedMode
+from geminga_protocol.pulsar.enums import (
+    AccessMode,
+    InitialPosition,
+    KeySharedMode,
+    SubscriptionType,
+)
 
 
 def test_each_choice_has_the_number_that_upstream_gave_it() -> None:
@@ -13,6 +19,8 @@ def test_each_choice_has_the_number_that_upstream_gave_it() -> None:
     assert modes == dict(ProducerAccessMode.items())
     positions = {each.label: each.value for each in InitialPosition}
     assert positions == dict(CommandSubscribe.InitialPosition.items())
+    key_shared_modes = {each.name: each.value for each in KeySharedMode}
+    assert key_shared_modes == dict(WireKeySharedMode.items())
 
 
 def test_labels_are_what_statistics_show() -> None:

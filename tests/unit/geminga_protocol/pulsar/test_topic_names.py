@@ -26,6 +26,8 @@ from geminga_protocol.pulsar.topic_names import (
         ("non-persistent://acme/shop/orders", "non-persistent://acme/shop/orders"),
         ("persistent://acme/shop/a/b %?", "persistent://acme/shop/a/b %?"),
         ("persistent://acme/shop/x://y", "persistent://acme/shop/x://y"),
+        ("persistent://acme/shop/../x", "persistent://acme/shop/../x"),
+        ("...", "persistent://public/default/..."),
         ("persistent://public/default/žluť", "persistent://public/default/žluť"),
     ],
 )
@@ -55,6 +57,11 @@ def test_a_name_has_one_full_form(name: str, full: str) -> None:
         "http://a/b/c",
         "://a/b/c",
         "persistent://a/b/\ud800",
+        ".",
+        "..",
+        "non-persistent://a/b/..",
+        "persistent://../b/c",
+        "persistent://a/./c",
     ],
 )
 def test_what_cannot_be_a_topic_is_refused(name: str) -> None:
@@ -154,7 +161,7 @@ def test_a_namespace_has_two_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "acme", "acme/", "/shop", "acme/eu/shop", "acme/sh op", "a/b\n"]
+    "name", ["", "acme", "acme/", "/shop", "acme/eu/shop", "acme/sh op", "a/b\n", "../b", "a/.."]
 )
 def test_what_cannot_be_a_namespace_is_refused(name: str) -> None:
     with pytest.raises(InvalidTopicName):
@@ -163,7 +170,7 @@ def test_what_cannot_be_a_namespace_is_refused(name: str) -> None:
 
 def test_clusters_tenants_and_namespaces_have_names_of_a_few_letters() -> None:
     assert all(map(is_entity_name, ("acme", "a-1=b:c.d_e", "A")))
-    assert not any(map(is_entity_name, ("", "a/b", "a b", "ä", "a\n", "a%")))
+    assert not any(map(is_entity_name, ("", "a/b", "a b", "ä", "a\n", "a%", ".", "..")))
 
 
 def test_names_are_values() -> None:

@@ -50,7 +50,12 @@ async def test_a_body_beyond_the_bound_is_refused(client: httpx.AsyncClient) -> 
     [
         ("/namespaces/public/de%20fault", "Namespace name is not valid"),
         ("/namespaces/pub%2Flic/default", "Namespace name is not valid"),
+        ("/namespaces/public/%2E%2E", "Namespace name is not valid"),
         ("/topics/persistent/public/%C3%A4/t", "Topic name is not valid"),
+        (
+            "/topics/persistent/public/default/%2E%2E",
+            "invalid name 'persistent://public/default/..': ZooKeeper has no nodes called . or ..",
+        ),
     ],
 )
 async def test_a_name_that_cannot_be_is_refused(

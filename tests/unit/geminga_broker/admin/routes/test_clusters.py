@@ -38,6 +38,16 @@ async def test_a_url_that_cannot_be_is_refused_with_an_example(
     assert (answer.status_code, answer.json()["reason"]) == (400, f"Illegal {reason}")
 
 
+@pytest.mark.parametrize("name", ["a%2Fb", "%2E%2E", "global"])
+async def test_what_cannot_be_a_clusters_name_is_not_found(
+    client: httpx.AsyncClient, name: str
+) -> None:
+    url = f"{CLUSTERS}/{name}"
+    body = {"serviceUrl": "http://a:8080"}
+    answers = [await client.get(url), await client.post(url, json=body), await client.delete(url)]
+    assert [each.status_code for each in answers] == [404, 404, 404]
+
+
 async def test_several_hosts_and_absent_urls_are_taken(client: httpx.AsyncClient) -> None:
     body = {
         "serviceUrl": "http://a:8080,b:8080",

@@ -174,6 +174,29 @@ async def test_creation_by_use_may_be_forbidden_with_a_word(client: httpx.AsyncC
     assert (await client.get(f"{NS}/autoTopicCreation")).content == b""
 
 
+@pytest.mark.parametrize(
+    ("name", "known", "unknown"),
+    [
+        ("schemaCompatibilityStrategy", "BACKWARD", "backward"),
+        ("schemaAutoUpdateCompatibilityStrategy", "Backward", "BACKWARD"),
+    ],
+)
+async def test_a_strategy_that_does_not_exist_leaves_the_present_one(
+    client: httpx.AsyncClient, name: str, known: str, unknown: str
+) -> None:
+    """A real Pulsar answers 204, and takes the present one away."""
+    assert (await client.put(f"{NS}/{name}", json=known)).status_code == 204
+    answer = await client.put(f"{NS}/{name}", json=unknown)
+    assert answer.status_code == 400
+    assert f"should be one of {'UNDEFINED' if known.isupper() else 'AutoUpdateDisabled'}" in str(
+        answer.json()["reason"]
+    )
+    assert (await client.put(f"{NS}/{name}", json=7)).status_code == 400
+    assert (await client.get(f"{NS}/{name}")).json() == known
+    assert (await client.put(f"{NS}/{name}", content=b"null")).status_code == 204
+    assert (await client.get(f"{NS}/{name}")).text in ('"UNDEFINED"', "")
+
+
 async def test_no_policy_is_not_a_policy_of_inactivity(client: httpx.AsyncClient) -> None:
     assert (await client.post(f"{NS}/inactiveTopicPolicies", content=b"null")).status_code == 400
 
@@ -182,8 +205,16 @@ async def test_no_policy_is_not_a_policy_of_inactivity(client: httpx.AsyncClient
     ("path", "body", "reason"),
     [
         ("autoTopicCreation", IN_THREE | {"topicType": "odd"}, "Unknown topic type [odd]"),
-        ("autoTopicCreation", IN_THREE | {"defaultNumPartitions": 0}, "cannot be less than 1"),
-        ("autoTopicCreation", IN_THREE | {"defaultNumPartitions": 10_001}, "more than 10000"),
+        (
+            "autoTopicCreation",
+            IN_THREE | {"defaultNumPartitions": 0},
+            "[defaultNumPartitions] cannot be less than 1 for partition type.",
+        ),
+        (
+            "autoTopicCreation",
+            IN_THREE | {"defaultNumPartitions": 10_001},
+            "[defaultNumPartitions] cannot be more than 10000 for partition type.",
+        ),
         ("autoTopicCreation", IN_THREE | {"defaultNumPartitions": None}, "cannot be null"),
         (
             "autoTopicCreation",

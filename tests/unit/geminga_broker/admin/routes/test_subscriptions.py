@@ -97,6 +97,22 @@ async def test_subscriptions_are_made_where_they_are_asked_to_begin(
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "status", "reason"),
+    [
+        ("%2E%2E", 409, "ZooKeeper has no nodes called . or .."),
+        ("%20", 412, "Empty subscription name"),
+        ("pulsar.repl.y", 412, "Subscription with reserved subscription name attempted"),
+    ],
+)
+async def test_a_name_that_no_subscription_can_have_is_refused(
+    client: httpx.AsyncClient, topic: Topic, name: str, status: int, reason: str
+) -> None:
+    answer = await client.put(f"{T}/subscription/{name}")
+    assert (answer.status_code, reason in answer.json()["reason"]) == (status, True)
+    assert list(topic.subscriptions) == ["s"]
+
+
 async def test_a_topic_is_made_for_its_first_subscription(client: httpx.AsyncClient) -> None:
     assert (await client.get(f"{P}/new/subscriptions")).status_code == 404
     assert (await client.put(f"{P}/new/subscription/s")).status_code == 204

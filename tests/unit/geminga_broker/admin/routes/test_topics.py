@@ -98,6 +98,12 @@ async def test_a_topic_of_another_broker_is_redirected_to(
 
 
 async def test_a_name_that_zookeeper_takes_for_a_way_is_refused(client: httpx.AsyncClient) -> None:
-    answer = await client.put("/admin/v2/persistent/public/default/%2E%2E")
-    assert answer.status_code == 503
-    assert "'/managed-ledgers/public/default/persistent/..' is no path" in answer.json()["reason"]
+    for method, path in (
+        ("PUT", "%2E%2E"),
+        ("PUT", "%2E%2E/partitions"),
+        ("GET", "%2E/stats"),
+        ("DELETE", "%2E%2E"),
+    ):
+        answer = await client.request(method, f"{P}/{path}")
+        assert answer.status_code == 412
+        assert "ZooKeeper has no nodes called . or .." in answer.json()["reason"]

@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from geminga_broker.errors import ConsumerBusy, ConsumerNotAssigned
-from geminga_broker.subscriptions.distribution.key_shared_policy import (
-    AUTO_SPLIT,
-    KeySharedMode,
-    KeySharedPolicy,
-)
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_protocol.pulsar.enums import KeySharedMode
 
 STICKY = KeySharedPolicy(KeySharedMode.STICKY, ranges=((1, 2),))
 IN_ANY_ORDER = KeySharedPolicy(allows_out_of_order=True)

@@ -5,11 +5,21 @@ from __future__ import annotations
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 
-from geminga_broker.errors import ConsumerBusy, NameReserved, NotAllowed, SubscriptionAbsent
+from geminga_broker.errors import (
+    ConsumerBusy,
+    NameReserved,
+    NotAllowed,
+    SubscriptionAbsent,
+)
 from geminga_broker.policies.subscribing import SubscribeLimit, SubscribePolicies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
-from geminga_broker.topics.consuming.admission import Admission, check_durability, check_name
+from geminga_broker.topics.consuming.admission import (
+    Admission,
+    check_durability,
+    check_name,
+    check_stored_name,
+)
 from geminga_protocol.pulsar.enums import SubscriptionType
 
 TOPIC = "persistent://t/n/topic"
@@ -139,8 +149,17 @@ def test_names_that_nobody_may_use(name: str, reason: str) -> None:
     with pytest.raises(NameReserved, match=reason):
         check_name(name)
     check_name("pulsar")
+    check_name("..")  # of a subscription that is not stored
     with pytest.raises(NameReserved, match="reserved subscription name"):
         check_name("pulsar", is_reserved=True)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_stored_subscription_has_a_name_that_a_node_can_have(name: str) -> None:
+    with pytest.raises(NotAllowed, match="ZooKeeper has no nodes called"):
+        check_stored_name(name)
+    check_stored_name("...")
+    check_stored_name("../x")
 
 
 def test_a_name_is_durable_or_it_is_not() -> None:

@@ -100,6 +100,13 @@ async def test_a_topic_has_so_many_subscriptions(
         assert not await any_topic.create_subscription("sub"), "it is there"
 
 
+async def test_only_durable_subscriptions_need_a_name_that_a_node_can_have(topic: Topic) -> None:
+    with pytest.raises(NotAllowed, match="A durable subscription cannot be called"):
+        await join(topic, "..")
+    await join(topic, "..", is_durable=False)
+    assert list(topic.subscriptions) == [".."]
+
+
 async def test_only_types_that_are_enabled(
     any_topic: Topic, follow: Callable[[Policies], None]
 ) -> None:

@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga_cli.bookie_admin.text import (
+from geminga_cli.text import (
     count_words,
     hex_lines,
     plain_text,
     ranges,
     ranges_words,
+    show_json,
+    show_policy,
+    show_value,
     size_words,
     table,
 )
@@ -65,3 +68,39 @@ def test_bytes_in_hexadecimal_with_their_offsets() -> None:
 def test_text_moves_no_cursor() -> None:
     assert plain_text("grün\x1b[2J\n\xff".encode("latin-1")) == "gr\\xfcn\\x1b[2J\\n\\xff"
     assert plain_text("grün".encode()) == "grün"
+
+
+SHOWN = [
+    (None, ""),
+    ([], ""),
+    ({}, ""),
+    (True, "true"),
+    ("ok", "ok"),
+    (["b", "a"], "b\na"),
+    ({"a": 1, "long": None}, "a     1\nlong  -"),
+    ({"a": {"b": [1, 2]}, "c": []}, "a:\n  b:\n    1\n    2\nc  -"),
+    ([{"a": 1, "b": "x"}, {"a": 22}], " a  b\n 1  x\n22  -"),
+    ([{"a": {"b": 1}}], "- a:\n    b  1"),
+    ({"\x9b2J": "a\nb"}, "\\x9b2J  a\\nb"),
+    ([{"\x1b": "\r"}], "\\x1b\n\\r"),
+    ("\x1b]0;", "\\x1b]0;"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), SHOWN)
+def test_an_answer_is_shown(value: object, text: str) -> None:
+    assert "\n".join(show_value(value)) == text
+
+
+@pytest.mark.parametrize("nothing", [None, {}, []])
+def test_a_policy_that_is_not_set_says_so(nothing: object) -> None:
+    assert list(show_policy(nothing)) == ["not set"]
+
+
+def test_a_policy_of_zero_is_one() -> None:
+    assert list(show_policy(0)) == ["0"]
+
+
+def test_programs_get_json() -> None:
+    assert "".join(show_json({"a": None})) == '{  "a": null}'
+    assert list(show_json("\x9b")) == ['"\\u009b"']

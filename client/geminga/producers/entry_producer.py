@@ -1,0 +1,181 @@
+"""Sends entries as their owner cuts and numbers them: what exactly-once by deduplication needs.
+
+``Producer`` cuts batches by time as well, so a program that runs again may cut the same messages
+elsewhere. A topic that deduplicates compares the first sequence id of an entry and drops it whole,
+with those of its messages that the topic does not have. With an ``EntryProducer``, where entries
+begin and end is decided by the program alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from geminga._channels.channel import Channels
+from geminga.errors import ClientError
+from geminga.messages import MessageId
+from geminga.producers.attributes import MessageAttributes, decode_attributes
+from geminga.producers.batches import Batch
+from geminga.producers.options import ProducerSettings
+from geminga.producers.room import MemoryLimit, Room, Waiting
+from geminga.producers.topic_producer import TopicProducer
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.clock import Clock
+
+
+class EntryProducer:
+    """Made by ``Client.entry_producer`` for a topic without partitions, or for one partition;
+    closed by ``close``, by ``async with``, or by the client.
+
+    Entries are stored in the order of the calls, and none without those before it: the first one
+    that fails ends the producer. If others were sent behind it, a later attempt with the same
+    sequence ids would find that the topic has a higher one, which drops what is missing.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        topic: TopicName,
+        settings: ProducerSettings,
+        *,
+        memory: MemoryLimit,
+        clock: Clock,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._room = Room(memory, settings.pending_messages_max)
+        self._error: ClientError | None = None
+        self._repeated_messages = 0
+        self._part = TopicProducer(
+            channels,
+            topic,
+            settings,
+            room=self._room,
+            clock=clock,
+            on_failure=lambda error, _: self._fail(error),
+            on_end=self._fail,
+        )
+
+    async def open(self) -> None:
+        """Have a broker accept the producer; for ``Client.entry_producer``."""
+        await self._part.channel.open()
+
+    @property
+    def topic(self) -> str:
+        """The whole name of the topic or partition."""
+        return str(self._part.channel.topic)
+
+    @property
+    def name(self) -> str:
+        """The producer's name, made by the broker if the options have none."""
+        return self._part.channel.name
+
+    @property
+    def known_sequence_id(self) -> int:
+        """The last sequence id that the topic knew of this name when the producer was opened.
+
+        -1 for none: the name is new, or the topic does not deduplicate.
+        """
+        return self._part.channel.last_sequence_id
+
+    @property
+    def message_bytes_max(self) -> int:
+        """How many bytes the broker takes in one entry, before compression."""
+        return self._part.channel.max_message_bytes
+
+    @property
+    def repeated_messages(self) -> int:
+        """How many messages the topic had already and did not store again."""
+        return self._repeated_messages
+
+    async def send(
+        self, payloads: Sequence[bytes], attributes: Sequence[bytes], first_sequence_id: int
+    ) -> None:
+        """Send one entry, once there is room for it. It leaves at the loop's next turn.
+
+        A single message is stored without a batch around it, several as one batch; their sequence
+        ids are consecutive. ``attributes`` come from ``encode_attributes``. A message that is null
+        has an empty payload and says in its attributes that it is null.
+
+        Raises ``MessageTooLarge``, and the error that ended the producer: that of an entry sent
+        before, ``Closed``, or the ``BrokerRefused`` for which no broker takes anything more.
+        """
+        if self._error is None and self._room.is_full:
+            await self._wait_for_room()
+        self._check()
+        first: MessageAttributes | None = None
+        if attributes[0]:
+            # What stands in the metadata of the entry: all of a single message, the key of a batch.
+            first = decode_attributes(attributes[0])
+        messages = len(payloads)
+        batch = Batch(
+            first,
+            list(payloads),
+            list(attributes),
+            callbacks=[(0, partial(self._settled, messages))],
+            payload_bytes=sum(map(len, payloads)) + sum(map(len, attributes)),
+        )
+        batch.sequence_ids = list(range(first_sequence_id, first_sequence_id + messages))
+        self._part.submit_batch(batch)
+
+    async def _wait_for_room(self) -> None:
+        """Return when half of the room is free, or the producer is over."""
+        free: asyncio.Future[None] = self._loop.create_future()
+
+        def wake(_: ClientError | None = None) -> None:
+            if not free.done():
+                free.set_result(None)
+
+        waiting = Waiting(wake, wake, is_patient=True)
+        self._room.wait(waiting)
+        try:
+            await free
+        finally:
+            self._room.leave(waiting)
+
+    async def flush(self) -> None:
+        """Wait until everything sent is stored. Raises the error that ended the producer."""
+        if self._error is None:
+            await self._part.flush()
+        self._check()
+
+    def _settled(
+        self, messages: int, message_id: MessageId | None, error: ClientError | None
+    ) -> None:
+        if error is not None:
+            self._fail(error)
+        elif message_id is not None and message_id.ledger_id < 0:
+            self._repeated_messages += messages
+
+    def _fail(self, error: ClientError) -> None:
+        """Send nothing more, above all nothing again: it would be stored without what failed."""
+        if self._error is None:
+            self._error = error
+            # The broker hears of it, or would refuse the next producer of this name as busy.
+            self._part.channel.leave()
+            self._part.channel.end(error)
+            self._room.end(error)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def close(self) -> None:
+        """Wait a while for the receipts of what was sent, then leave the broker.
+
+        Closing twice is harmless. What ``flush`` did not wait for may be lost.
+        """
+        await self._part.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,157 @@
+"""Publishes the lines of all Python source files that this Python can import, an event each.
+
+A program of its own: it runs beside the job that reads what it writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import geminga
+
+# Events between two looks at whether the producer has room: what one turn of the loop sends.
+EVENTS_A_TURN = 200
+TAB_COLUMNS = 4
+# A minified file's line tells little of how people write, and would stretch every chart.
+LENGTH_MAX = 2_000
+SCHEMA = geminga.AvroSchema[dict[str, object]](
+    dict,
+    definition={
+        "type": "record",
+        "name": "SourceLine",
+        "fields": [
+            {"name": "package", "type": "string"},
+            {"name": "is_standard", "type": "boolean"},
+            {"name": "file", "type": "string"},
+            {"name": "line", "type": "int"},
+            {"name": "length", "type": "int"},
+            {"name": "indent", "type": "int"},
+            {"name": "kind", "type": "string"},
+            {"name": "word", "type": ["null", "string"]},
+        ],
+    },
+)
+WORD = re.compile(r"[A-Za-z_]\w*")
+ASSIGNMENT = re.compile(r"[\w.,\[\]\"' *:()|]+?[-+*/%&|^@]?=(?!=)")
+QUOTES = re.compile(r'"""|\'\'\'')
+KINDS = {
+    **dict.fromkeys(("import", "from"), "import"),
+    **dict.fromkeys(("def", "async"), "def"),
+    "class": "class",
+    **dict.fromkeys(("return", "yield", "raise", "break", "continue", "pass"), "leaving"),
+    **dict.fromkeys(("if", "elif", "else", "match", "case"), "condition"),
+    **dict.fromkeys(("for", "while"), "loop"),
+    **dict.fromkeys(("try", "except", "finally", "with"), "guard"),
+    **dict.fromkeys(("assert", "del", "global", "nonlocal"), "other"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file: what package it is of, and whether that comes with Python."""
+
+    path: Path
+    name: str
+    is_standard: bool
+
+    @property
+    def package(self) -> str:
+        """The topmost name that is imported."""
+        return self.name.partition("/")[0].removesuffix(".py")
+
+
+def source_files() -> list[SourceFile]:
+    """All source files, in an order that mixes the packages and is the same each time."""
+    standard = Path(sysconfig.get_paths()["stdlib"])
+    others = Path(sysconfig.get_paths()["purelib"])
+    found = [
+        SourceFile(path, path.relative_to(root).as_posix(), root == standard)
+        for root in (standard, others)
+        for path in root.rglob("*.py")
+        if root == others or "site-packages" not in path.parts
+    ]
+    return sorted(found, key=lambda file: hashlib.sha256(file.name.encode()).digest())
+
+
+def lines_of(file: SourceFile) -> Iterator[dict[str, object]]:
+    """The events of one file. What cannot be read has none."""
+    try:
+        text = file.path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return
+    is_quoted = False
+    for number, line in enumerate(text.splitlines(), 1):
+        kind, is_quoted = kind_of(line, is_quoted=is_quoted)
+        stripped = line.expandtabs(TAB_COLUMNS).rstrip()
+        word = WORD.match(line.lstrip())
+        yield {
+            "package": file.package,
+            "is_standard": file.is_standard,
+            "file": file.name,
+            "line": number,
+            "length": min(len(stripped), LENGTH_MAX),
+            "indent": len(stripped) - len(stripped.lstrip()),
+            "kind": kind,
+            "word": word[0] if word and kind not in {"text", "comment"} else None,
+        }
+
+
+def kind_of(line: str, *, is_quoted: bool) -> tuple[str, bool]:
+    """What a line is, and whether the next one is inside a text of three quotes."""
+    quotes = len(QUOTES.findall(line))
+    is_next_quoted = is_quoted ^ bool(quotes % 2)
+    stripped = line.strip()
+    if is_quoted or (quotes and QUOTES.match(stripped.lstrip("rRfFbBuU"))):
+        return "text", is_next_quoted
+    if not stripped:
+        return "blank", is_next_quoted
+    if stripped[0] in "#@":
+        return ("comment" if stripped[0] == "#" else "decorator"), is_next_quoted
+    word = WORD.match(stripped)
+    kind = KINDS.get(word[0]) if word else None
+    if kind is None:
+        kind = "assignment" if ASSIGNMENT.match(stripped) else "expression"
+    return kind, is_next_quoted
+
+
+async def publish(service_url: str, topic: str, count: int) -> int:
+    """Send so many events, fewer if there are no more; returns how many were stored."""
+    events = islice((event for file in source_files() for event in lines_of(file)), count)
+    sent = 0
+    async with (
+        geminga.connect(service_url) as client,
+        client.producer(topic, schema=SCHEMA) as producer,
+    ):
+        while turn := list(islice(events, EVENTS_A_TURN)):
+            for event in turn:
+                producer.send_nowait(event, key=str(event["file"]))
+            sent += len(turn)
+            await producer.ready()
+    return sent
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Publish; the only line of standard output is the number of events that were stored."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pyspark_geminga.demo.events",
+        description="Publishes each line of the Python source files on this machine as an event.",
+    )
+    parser.add_argument("--service-url", required=True, metavar="URL")
+    parser.add_argument("--topic", required=True, metavar="TOPIC")
+    parser.add_argument("--count", type=int, default=1_200_000, metavar="N", help="at most")
+    parsed = parser.parse_args(arguments)
+    print(asyncio.run(publish(parsed.service_url, parsed.topic, parsed.count)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

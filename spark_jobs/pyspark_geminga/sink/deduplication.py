@@ -1,0 +1,52 @@
+"""Makes sure that a topic deduplicates before exactly-once is promised.
+
+A producer does not notice: the broker takes sequence ids either way, and says -1 for the last one
+of a name both where it keeps none and where the name is new. Only the topic's statistics tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from geminga_protocol.pulsar.topic_names import TopicName
+from pyspark_geminga.rest import AdminClient
+from pyspark_geminga.sink.errors import NotDeduplicated
+
+ENABLED, RECOVERING = "Enabled", "Recovering"
+# Topics are asked once in so many seconds by a process: a policy rarely changes under a query.
+CHECK_AGAIN_S = 60.0
+# A topic that was just loaded reads its log again for the last sequence ids.
+RECOVERY_TIMEOUT_S = 60.0
+RECOVERY_POLL_S = 0.2
+TOPICS_MAX = 10_000
+
+
+class DeduplicationCheck:
+    """Asks the REST side of the cluster, and remembers the answer for a while."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+        self._checked_s: dict[str, float] = {}
+
+    async def __call__(self, topic: str) -> None:
+        """Return if ``topic``, which has a producer, stores no message twice.
+
+        Raises ``NotDeduplicated``, ``AdminRefused`` or ``OSError``.
+        """
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        if self._checked_s.get(topic, -CHECK_AGAIN_S) + CHECK_AGAIN_S > started_s:
+            return
+        status = await self._status(topic)
+        while status == RECOVERING and loop.time() < started_s + RECOVERY_TIMEOUT_S:
+            await asyncio.sleep(RECOVERY_POLL_S)
+            status = await self._status(topic)
+        if status != ENABLED:
+            raise NotDeduplicated(topic, status)
+        if len(self._checked_s) >= TOPICS_MAX:
+            self._checked_s.clear()
+        self._checked_s[topic] = loop.time()
+
+    async def _status(self, topic: str) -> str:
+        stats = await self._admin.get(TopicName.parse(topic), "stats")
+        return "no such topic" if stats is None else str(stats.get("deduplicationStatus"))

@@ -1,0 +1,249 @@
+"""What becomes of a row: columns that are the message's value, and columns that say more about it.
+
+The columns beginning with ``__`` are those that the source gives, with the Java connector's names:
+``__key``, ``__eventTime``, ``__messageProperties`` and ``__topic`` are written; where a message
+stood before (``__messageId``, ``__publishTime``) means nothing in another topic and is left out.
+All other columns together are the value.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from geminga import SchemaInfo, encode_attributes
+from pyspark_geminga.sink.errors import InvalidColumn, InvalidRow
+
+ValueT = TypeVar("ValueT")
+
+KEY, TOPIC, EVENT_TIME, PROPERTIES = "__key", "__topic", "__eventTime", "__messageProperties"
+NOT_WRITTEN = ("__messageId", "__publishTime")
+
+
+class ValueEncoder(Protocol):
+    """Makes payloads of the columns that are the value."""
+
+    @property
+    def schema_info(self) -> SchemaInfo | None:
+        """What the topic's registry is told of the payloads."""
+        ...
+
+    def payloads(self, batch: pa.RecordBatch) -> list[bytes | None]:
+        """A payload for each row; ``None`` for a message that is null."""
+        ...
+
+
+class RawEncoder:
+    """The one column as it is, bytes or text, without a schema. Raises ``InvalidColumn``."""
+
+    schema_info = None
+
+    def __init__(self, columns: pa.Schema) -> None:
+        if len(columns) != 1 or not (_is_text(columns.types[0]) or _is_bytes(columns.types[0])):
+            raise InvalidColumn(", ".join(columns.names), "is not one of type binary or string")
+
+    def payloads(self, batch: pa.RecordBatch) -> list[bytes | None]:
+        """The bytes of each row."""
+        column = batch.column(0)
+        if not pa.types.is_binary(column.type):
+            column = column.cast(pa.binary())
+        return column.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as they are stored: a payload and encoded attributes for each.
+
+    ``topics`` and ``keys`` say where rows go, ``None`` where no row says so; keys are texts, as
+    partitions are chosen by them. ``event_times_ms`` has 0 for none.
+    """
+
+    payloads: list[bytes]
+    attributes: list[bytes]
+    topics: list[str] | None = None
+    keys: list[str | None] | None = None
+    event_times_ms: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes are stored of them, without what entries add."""
+        return sum(map(len, self.payloads)) + sum(map(len, self.attributes))
+
+    def take(self, places: Sequence[int]) -> Rows:
+        """The rows at these places, in this order."""
+        return Rows(
+            [self.payloads[at] for at in places],
+            [self.attributes[at] for at in places],
+            None if self.topics is None else [self.topics[at] for at in places],
+            None if self.keys is None else [self.keys[at] for at in places],
+            None if self.event_times_ms is None else [self.event_times_ms[at] for at in places],
+        )
+
+
+def in_stored_order(batches: Sequence[Rows]) -> Rows:
+    """All rows, in an order that depends on nothing but what is stored of each.
+
+    After a shuffle, rows come in another order each time a task runs. Rows that are equal here are
+    equal messages, which may change places. Event times come first, so that the messages of a key
+    keep the order of what happened.
+    """
+    rows = Rows(
+        [payload for batch in batches for payload in batch.payloads],
+        [said for batch in batches for said in batch.attributes],
+        _concatenated(batches, lambda batch: batch.topics, ""),
+        _concatenated(batches, lambda batch: batch.keys, None),
+        _concatenated(batches, lambda batch: batch.event_times_ms, 0),
+    )
+    topics, times = rows.topics or repeat(""), rows.event_times_ms or repeat(0)
+    stored = list(zip(topics, times, rows.attributes, rows.payloads, strict=False))
+    return rows.take(sorted(range(len(rows)), key=stored.__getitem__))
+
+
+def _concatenated(
+    batches: Sequence[Rows], column: Callable[[Rows], list[ValueT] | None], absent: ValueT
+) -> list[ValueT] | None:
+    """A column of all batches; ``None`` where none of them has it."""
+    columns = [column(batch) for batch in batches]
+    if all(each is None for each in columns):
+        return None
+    return list(
+        chain.from_iterable(
+            [absent] * len(batch) if each is None else each
+            for each, batch in zip(columns, batches, strict=True)
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """Which columns of a query are what, by their names."""
+
+    value: tuple[str, ...]
+    key: bool
+    topic: bool
+    event_time: bool
+    properties: bool
+
+    @classmethod
+    def of(cls, schema: pa.Schema, *, has_topic_option: bool) -> RowLayout:
+        """The layout of rows with these columns; the option ``topic`` wins over ``__topic``.
+
+        Raises ``InvalidColumn``.
+        """
+        for field in schema:
+            if field.name in _WRITTEN:
+                is_right, wanted = _WRITTEN[field.name]
+                if not is_right(field.type):
+                    raise InvalidColumn(field.name, f"is {wanted}, and not {field.type}")
+            elif field.name.startswith("__") and field.name not in NOT_WRITTEN:
+                known = ", ".join((*_WRITTEN, *NOT_WRITTEN))
+                raise InvalidColumn(field.name, f"is none that messages have: {known}")
+        value = tuple(name for name in schema.names if not name.startswith("__"))
+        if not value:
+            raise InvalidColumn("value", "is missing: a message is made of at least one column")
+        if len(set(schema.names)) < len(schema.names):
+            raise InvalidColumn(", ".join(schema.names), "has a name twice")
+        if not has_topic_option and TOPIC not in schema.names:
+            raise InvalidColumn(TOPIC, "is missing, and the option topic as well: one is needed")
+        return cls(
+            value,
+            KEY in schema.names,
+            TOPIC in schema.names and not has_topic_option,
+            EVENT_TIME in schema.names,
+            PROPERTIES in schema.names,
+        )
+
+    def rows(self, batch: pa.RecordBatch, encoder: ValueEncoder) -> Rows:
+        """What is stored of a record batch. Raises ``InvalidRow``, or what the encoder raises."""
+        payloads = encoder.payloads(batch.select(list(self.value)))
+        are_null: list[bool] | None = None
+        if None in payloads:
+            are_null = [payload is None for payload in payloads]
+            payloads = [payload or b"" for payload in payloads]
+        keys = _keys(batch.column(KEY)) if self.key else None
+        times = _times_ms(batch.column(EVENT_TIME)) if self.event_time else None
+        properties = _properties(batch.column(PROPERTIES)) if self.properties else None
+        if keys is None and times is None and properties is None and are_null is None:
+            attributes = [b""] * len(payloads)
+        else:
+            attributes = encode_attributes(
+                len(payloads),
+                keys=keys,
+                event_times_ms=times,
+                properties=properties,
+                are_null=are_null,
+            )
+        return Rows(
+            payloads,  # type: ignore[arg-type]  # none of them is None any more
+            attributes,
+            _topics(batch.column(TOPIC)) if self.topic else None,
+            None if keys is None else [_text(key) for key in keys],
+            None if times is None else [time or 0 for time in times],
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+# The columns that are written, which types they may have, and how Spark calls these.
+_WRITTEN: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
+    KEY: (lambda kind: _is_text(kind) or _is_bytes(kind), "string or binary"),
+    TOPIC: (_is_text, "string"),
+    EVENT_TIME: (
+        lambda kind: pa.types.is_int64(kind) or pa.types.is_timestamp(kind),
+        "timestamp, or bigint for milliseconds since 1970",
+    ),
+    PROPERTIES: (
+        lambda kind: pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type),
+        "map<string,string>",
+    ),
+}
+
+
+def _topics(column: pa.Array) -> list[str]:
+    if column.null_count:
+        raise InvalidRow(TOPIC, "is null: the row goes to no topic, and there is no option topic")
+    return column.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+def _keys(column: pa.Array) -> list[str | bytes | None] | None:
+    return None if column.null_count == len(column) else column.to_pylist()
+
+
+def _text(key: str | bytes | None) -> str | None:
+    """A key as partitions are chosen by it."""
+    return b64encode(key).decode() if isinstance(key, bytes) else key
+
+
+def _times_ms(column: pa.Array) -> list[int | None] | None:
+    """Milliseconds since 1970, as messages have them; what timestamps have below is cut off."""
+    if column.null_count == len(column):
+        return None
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    times: list[int | None] = column.to_pylist()
+    if min(time or 0 for time in times) < 0:
+        raise InvalidRow(EVENT_TIME, "is before 1970, which messages cannot say")
+    return times
+
+
+def _properties(column: pa.Array) -> list[dict[str, str] | None] | None:
+    # ``items`` has those of rows that are null or not in this slice, too: too much is looked at.
+    if not len(column.items) or column.null_count == len(column):
+        return None
+    if column.items.null_count:
+        raise InvalidRow(PROPERTIES, "has a value that is null, which messages cannot say")
+    return [dict(pairs) if pairs else None for pairs in column.to_pylist()]

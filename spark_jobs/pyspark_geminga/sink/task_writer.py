@@ -1,0 +1,295 @@
+"""Stores the rows of one attempt of a task: brings them to their topics, cuts entries, waits.
+
+With deduplication, an attempt repeats what the one before it did: the same rows in the same order,
+under the producer's name of this query and task, with the sequence ids of this epoch. The broker
+drops what it has. It is not asked which rows these are: where it tells the last sequence id before
+the message is durable (Apache Pulsar does), an attempt that skipped the rows up to there would lose
+them with the broker. It only says where an entry has to end (``cutting``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from geminga import (
+    Client,
+    EntryProducer,
+    InvalidTopicName,
+    MessageTooLarge,
+    ProducerBusy,
+    SchemaInfo,
+)
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.backoff import Backoff
+from pyspark_geminga.sink.cutting import (
+    MESSAGE_OVERHEAD_BYTES,
+    ORDINAL_BITS,
+    ORDINALS,
+    cut_entries,
+    first_sequence_id,
+)
+from pyspark_geminga.sink.errors import EpochOutOfOrder, InvalidRow
+from pyspark_geminga.sink.options import Cut, SinkOptions
+from pyspark_geminga.sink.routing import TopicRoute
+from pyspark_geminga.sink.rows import TOPIC, Rows, in_stored_order
+
+# Of one task: each is a producer. More is a mistake, most likely, in what ``__topic`` is made of.
+DESTINATIONS_MAX = 1000
+# What a task holds that has to sort its rows; Spark has no room for it in its own accounts.
+SORTED_BYTES_MAX = 1 << 30
+# How long a producer of the same name may stay: the broker notices after a minute at most that the
+# machine of an earlier attempt is gone.
+BUSY_TIMEOUT_S = 120.0
+BUSY_FIRST_S, BUSY_LIMIT_S = 0.05, 1.0
+# So much is sent between two turns of the loop, in which the connection takes it.
+TURN_ENTRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes: ``task`` is the number of the Spark partition. With deduplication, ``producer``
+    is the name under which topics know the task, and ``epoch`` the number of the micro-batch."""
+
+    task: int
+    producer: str | None = None
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task stored; ``repeated_rows`` of the ``rows`` were there from an earlier attempt."""
+
+    rows: int
+    size_bytes: int
+    repeated_rows: int
+    destinations: int
+
+
+class TaskWriter:
+    """Takes rows by ``add``; ``finish`` returns when all of them are stored. Always ``close`` it.
+
+    ``partitions`` is how many the topic of the options has. ``check`` raises where a topic does
+    not deduplicate. All methods raise what keeps rows from being stored.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: SinkOptions,
+        schema: SchemaInfo | None,
+        identity: Identity,
+        *,
+        partitions: int,
+        check: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._schema = schema
+        self._identity = identity
+        self._check = check
+        self._partitions = partitions
+        # By the names in rows, which may be several for one topic; by whole names.
+        self._routes: dict[str | None, TopicRoute] = {}
+        self._destinations: dict[str, Destination] = {}
+        self._unsorted: list[Rows] = []
+        self._unsorted_bytes = 0
+        self._rows = self._bytes = 0
+
+    async def add(self, rows: Rows) -> None:
+        """Send these rows, or keep them until all can be sorted."""
+        self._rows += len(rows)
+        rows_bytes = rows.size_bytes
+        self._bytes += rows_bytes
+        if not self._options.is_sorted:
+            await self._send(rows)
+            return
+        self._unsorted.append(rows)
+        self._unsorted_bytes += rows_bytes
+        if self._unsorted_bytes > SORTED_BYTES_MAX:
+            raise InvalidRow(
+                "value",
+                f"is too much for orderWithinTask=value: a task sorts {SORTED_BYTES_MAX} bytes at "
+                "most; use smaller micro-batches, more partitions, or orderWithinTask=none where "
+                "rows come in the same order each time",
+            )
+
+    async def finish(self) -> Written:
+        """Send what is left, and wait until everything is stored."""
+        if self._unsorted:
+            rows, self._unsorted = in_stored_order(self._unsorted), []
+            await self._send(rows)
+        destinations = self._destinations.values()
+        await asyncio.gather(*[each.finish() for each in destinations])
+        repeated = sum(each.producer.repeated_messages for each in destinations)
+        return Written(self._rows, self._bytes, repeated, len(destinations))
+
+    async def close(self) -> None:
+        """Leave the brokers, so that another attempt finds the name free."""
+        await asyncio.gather(*[each.producer.close() for each in self._destinations.values()])
+
+    async def _send(self, rows: Rows) -> None:
+        if not len(rows):
+            return
+        topics = [None] if rows.topics is None else list(dict.fromkeys(rows.topics))
+        for topic in topics:
+            if topic not in self._routes:
+                self._routes[topic] = await self._route(topic)
+        places: dict[str, list[int] | None] = {}
+        if len(topics) == 1 and (only := self._routes[topics[0]].only) is not None:
+            places[only] = None  # all of them, which need not be looked at one by one
+        else:
+            places.update(self._places(rows))
+        missing = [name for name in places if name not in self._destinations]
+        if len(self._destinations) + len(missing) > DESTINATIONS_MAX:
+            raise InvalidRow(TOPIC, f"names more than {DESTINATIONS_MAX} topics in one task")
+        await asyncio.gather(*[self._open(name) for name in missing])
+        for name, some in places.items():
+            taken = rows if some is None else rows.take(some)
+            await self._destinations[name].add(taken.payloads, taken.attributes)
+
+    def _places(self, rows: Rows) -> dict[str, list[int]]:
+        """Which rows go to which topic or partition."""
+        places: dict[str, list[int]] = {}
+        for at in range(len(rows)):
+            route = self._routes[None if rows.topics is None else rows.topics[at]]
+            name = route.destination(None if rows.keys is None else rows.keys[at])
+            places.setdefault(name, []).append(at)
+        return places
+
+    async def _route(self, topic: str | None) -> TopicRoute:
+        options = self._options
+        text = options.topic if topic is None else topic
+        assert text is not None, "the layout of rows has seen to it"
+        try:
+            name = TopicName.parse(text)
+        except InvalidTopicName as error:
+            raise InvalidRow(TOPIC, f"names no topic: {error}") from error
+        known = [each for each in self._routes.values() if each.topic == name]
+        if known:
+            return known[0]
+        partitions = self._partitions
+        if topic is not None:
+            partitions = 0
+            if name.partition_index < 0:
+                partitions = await self._client.partitions(str(name))
+        return TopicRoute(
+            name,
+            partitions,
+            hashing=options.hashing,
+            turn_rows=options.cut.rows_max,
+            task=self._identity.task,
+        )
+
+    async def _open(self, name: str) -> None:
+        options, identity = self._options, self._identity
+        producer = await open_patiently(self._client, name, self._schema, options, identity)
+        destination = Destination(producer, options.cut, identity)
+        self._destinations[name] = destination  # closed from now on, whatever follows
+        if identity.producer is not None:
+            destination.check_epoch()
+            await self._check(name)
+
+
+async def open_patiently(
+    client: Client,
+    topic: str,
+    schema: SchemaInfo | None,
+    options: SinkOptions,
+    identity: Identity,
+) -> EntryProducer:
+    """The producer of a task; waits while that of an earlier attempt is there.
+
+    Raises ``ProducerBusy`` where it does not leave in time, or another ``ClientError``.
+    """
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + BUSY_TIMEOUT_S
+    backoff = Backoff(BUSY_FIRST_S, BUSY_LIMIT_S, Random())  # noqa: S311  # jitter, no secret
+    while True:
+        try:
+            return await client.entry_producer(
+                topic,
+                name=identity.producer,
+                schema=schema,
+                compression=options.compression,
+                send_timeout_s=options.send_timeout_s,
+                pending_messages_max=options.in_flight_max * options.cut.rows_max,
+            )
+        except ProducerBusy:
+            # A name that the broker made is free: somebody has the topic for itself.
+            if identity.producer is None or loop.time() >= deadline_s:
+                raise
+        await asyncio.sleep(backoff.next_s())
+
+
+class Destination:
+    """One topic or partition: its producer, and the rows that are in no entry yet."""
+
+    def __init__(self, producer: EntryProducer, cut: Cut, identity: Identity) -> None:
+        self.producer = producer
+        self._identity = identity
+        self._cut = Cut(
+            rows_max=cut.rows_max, bytes_max=min(cut.bytes_max, producer.message_bytes_max)
+        )
+        self._payloads: list[bytes] = []
+        self._attributes: list[bytes] = []
+        self._sizes: list[int] = []
+        self._ordinal = 0  # of the first of these rows
+        self._first_sequence_id = first_sequence_id(identity.epoch)
+        # Behind the last row of this epoch that the topic knows; of no epoch but this one.
+        self._boundary = producer.known_sequence_id + 1 - self._first_sequence_id
+
+    def check_epoch(self) -> None:
+        """Raise ``EpochOutOfOrder`` where the topic has rows of a later epoch."""
+        known_epoch = self.producer.known_sequence_id >> ORDINAL_BITS
+        if known_epoch > self._identity.epoch:
+            raise EpochOutOfOrder(
+                self.producer.topic, self.producer.name, self._identity.epoch, known_epoch
+            )
+
+    async def add(self, payloads: Sequence[bytes], attributes: Sequence[bytes]) -> None:
+        """Send the entries that are complete with these rows."""
+        self._payloads += payloads
+        self._attributes += attributes
+        overhead = MESSAGE_OVERHEAD_BYTES
+        self._sizes += [
+            len(payload) + len(said) + overhead
+            for payload, said in zip(payloads, attributes, strict=True)
+        ]
+        if self._ordinal + len(self._sizes) > ORDINALS:
+            raise InvalidRow("value", f"is one of more than {ORDINALS} in a task: use more tasks")
+        boundary = self._boundary - self._ordinal
+        await self._send(cut_entries(self._sizes, self._cut, boundary))
+
+    async def finish(self) -> None:
+        """Send the last entry, and wait until all are stored."""
+        if self._sizes:
+            await self._send([len(self._sizes)])
+        await self.producer.flush()
+
+    async def _send(self, ends: Sequence[int]) -> None:
+        start = 0
+        for number, end in enumerate(ends, 1):
+            first = self._first_sequence_id + self._ordinal + start
+            try:
+                await self.producer.send(
+                    self._payloads[start:end], self._attributes[start:end], first
+                )
+            except MessageTooLarge as error:
+                raise InvalidRow(
+                    "value",
+                    f"is too large: {error.message_bytes} bytes, where the broker of "
+                    f"{self.producer.topic} takes {error.message_bytes_max}",
+                ) from error
+            if self._sizes[start] > self._cut.bytes_max and self._identity.producer is not None:
+                # A topic may take less than its broker says, and nothing must be stored behind an
+                # entry that is refused: the repeat of this one would then count as stored.
+                await self.producer.flush()
+            elif number % TURN_ENTRIES == 0:
+                await asyncio.sleep(0)
+            start = end
+        del self._payloads[:start], self._attributes[:start], self._sizes[:start]
+        self._ordinal += start
+        await asyncio.sleep(0)

@@ -1,0 +1,211 @@
+"""What Spark calls: a writer for a batch, and one for a stream.
+
+A writer is made in the process that plans the query, and pickled to the tasks; ``commit`` and
+``abort`` run in a third process, on another copy. There is nothing to commit: what a task stored
+is there for all consumers at once. Where a task fails, its next attempt stores the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from geminga import Client
+from geminga.arrow import PayloadEncoder, payload_schema
+from pyspark_geminga._pool import task_client
+from pyspark_geminga.access import Access
+from pyspark_geminga.errors import InvalidOption
+from pyspark_geminga.rest import AdminClient
+from pyspark_geminga.sink.cutting import EPOCHS
+from pyspark_geminga.sink.deduplication import DeduplicationCheck
+from pyspark_geminga.sink.errors import InvalidColumn
+from pyspark_geminga.sink.options import SinkOptions
+from pyspark_geminga.sink.rows import RawEncoder, RowLayout, ValueEncoder
+from pyspark_geminga.sink.task_writer import Identity, TaskWriter, Written, open_patiently
+
+log = logging.getLogger(__name__)
+
+# What Spark sets for the tasks of a streaming query, micro-batches in ``foreachBatch`` included.
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+
+_checks: dict[Access, DeduplicationCheck] = {}
+
+
+@dataclass
+class TaskCommit(WriterCommitMessage):
+    """What one task tells the driver."""
+
+    written: Written
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """What is decided once for all tasks of a query.
+
+    ``partitions`` is how many the topic had then: tasks that are repeated must not spread their
+    rows over more of them than before.
+    """
+
+    options: SinkOptions
+    schema: StructType
+    is_streaming: bool
+    partitions: int = 0
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType, *, is_streaming: bool) -> WritePlan:
+        """Check everything that can be known before there are rows: options, columns, and that the
+        topic takes such messages. Raises ``ConnectorError`` or ``ClientError``."""
+        plan = cls(SinkOptions.of(options, is_streaming=is_streaming), schema, is_streaming)
+        plan.layout()
+        plan.encoder()
+        if plan.options.topic is None:
+            return plan
+        clients = task_client(plan.options.access)
+        partitions = clients.run(plan._prepare(clients.client, plan.options.topic))
+        return cls(plan.options, schema, is_streaming, partitions)
+
+    async def _prepare(self, client: Client, topic: str) -> int:
+        """Make the topic where there is none, register the schema; how many partitions it has."""
+        partitions = await client.partitions(topic)
+        name = f"{topic}-partition-0" if partitions else topic
+        producer = await open_patiently(
+            client, name, self.encoder().schema_info, self.options, Identity(0)
+        )
+        async with producer:
+            if self.options.deduplicates:
+                await deduplication_check(self.options.access)(name)
+        return partitions
+
+    def layout(self) -> RowLayout:
+        """Which columns are what. Raises ``InvalidColumn``."""
+        return RowLayout.of(self._columns(), has_topic_option=self.options.topic is not None)
+
+    def encoder(self) -> ValueEncoder:
+        """What makes payloads of the columns that are the value. Raises ``InvalidColumn``."""
+        columns = self._columns()
+        value = pa.schema([columns.field(name) for name in self.layout().value])
+        if self.options.is_raw:
+            return RawEncoder(value)
+        try:
+            return PayloadEncoder(payload_schema(value, self.options.record_format), value)
+        except ValueError as error:
+            names = ", ".join(value.names)
+            raise InvalidColumn(names, f"cannot be the value of a message: {error}") from error
+
+    def _columns(self) -> pa.Schema:
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+        """Store the rows of one attempt of a task, and return when all of them are stored."""
+        options, layout, encoder = self.options, self.layout(), self.encoder()
+        clients = task_client(options.access)
+        writer = TaskWriter(
+            clients.client,
+            options,
+            encoder.schema_info,
+            self.identity(),
+            partitions=self.partitions,
+            check=deduplication_check(options.access) if options.deduplicates else _trust,
+        )
+        try:
+            for batch in batches:
+                clients.run(writer.add(layout.rows(batch, encoder)))
+            written = clients.run(writer.finish())
+        finally:
+            clients.run(writer.close())
+        return TaskCommit(written)
+
+    def identity(self) -> Identity:
+        """Who this task is to topics that deduplicate."""
+        context = TaskContext.get()
+        assert context is not None, "Spark runs this in a task"
+        task = context.partitionId()
+        if not self.options.deduplicates:
+            return Identity(task)
+        if not self.is_streaming:
+            return Identity(task, f"spark-{self.options.dedup_key}-{task}")
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        if query is None or batch is None:
+            raise InvalidOption("semantics", "dedup needs a Spark that tells tasks their query")
+        if int(batch) >= EPOCHS:
+            raise InvalidOption("semantics", f"dedup counts no more than {EPOCHS} batches")
+        return Identity(task, f"spark-{query}-{task}", int(batch))
+
+
+def deduplication_check(access: Access) -> DeduplicationCheck:
+    """The one of this process."""
+    if access not in _checks:
+        _checks[access] = DeduplicationCheck(AdminClient(access))
+    return _checks[access]
+
+
+async def _trust(topic: str) -> None:
+    """At-least-once promises nothing that a topic would have to keep."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes the rows of a DataFrame."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        """Store the rows of one task."""
+        return self._plan.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks are done."""
+        _log_commit("batch written", self._plan, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """A task failed for good: what others stored stays."""
+        _log_commit("batch given up", self._plan, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of each micro-batch."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        """Store the rows of one task of a micro-batch."""
+        return self._plan.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
+        """All tasks of the micro-batch are done."""
+        _log_commit("micro-batch written", self._plan, messages, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
+        """A task failed for good, or a commit: what was stored stays, and is repeated."""
+        _log_commit("micro-batch given up", self._plan, messages, batchId)
+
+
+def _log_commit(
+    event: str,
+    plan: WritePlan,
+    messages: Sequence[WriterCommitMessage | None],
+    batch_id: int | None = None,
+) -> None:
+    written = [message.written for message in messages if isinstance(message, TaskCommit)]
+    log.info(
+        event,
+        extra={
+            "topic": plan.options.topic,
+            "batch": batch_id,
+            "tasks": len(written),
+            "rows": sum(each.rows for each in written),
+            "repeated_rows": sum(each.repeated_rows for each in written),
+        },
+    )
