@@ -60,7 +60,7 @@ def committed_offset(checkpoint: Path, options: SourceOptions) -> SourceOffset |
     lines = (checkpoint / "offsets" / str(max(done))).read_text(encoding="utf-8").splitlines()
     for line in lines[2:]:
         try:
-            offset = SourceOffset.from_json(json.loads(line))
+            offset = SourceOffset.from_json(json.loads(line[line.find("{") :]))
         except (ValueError, InvalidOffset):
             continue  # of another kind of source
         if any(options.topics.covers(topic) for topic in offset.places):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -119,7 +119,7 @@ def stream(spark: SparkSession, topic: Topic, tmp_path: Path) -> Stream:
 
 
 @contextmanager
-def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
+def running(query: StreamingQuery) -> Generator[StreamingQuery]:
     try:
         yield query
     finally:
