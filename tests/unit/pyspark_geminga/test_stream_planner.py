@@ -353,6 +353,18 @@ def test_a_subscription_follows_what_is_processed() -> None:
     assert cluster.acknowledged == {A: LogPosition(1, 2), B: LogPosition(1, 0)}
 
 
+def test_the_subscription_is_left_on_a_topic_that_was_deleted() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1]}), b=FakeLog())
+    query = Query(cluster, cluster.planner(predefinedSubscription="spark", failOnDataLoss="false"))
+    assert query.batch()
+    del cluster.logs[A]
+    cluster.logs[B].add()
+    assert query.batch()
+    assert cluster.followed == [B]  # a consumer that stays would have the topic made again
+    query.planner.commit(query.start)
+    assert cluster.acknowledged[B] == LogPosition(1, 1)
+
+
 def test_without_a_subscription_nothing_is_acknowledged() -> None:
     cluster = FakeCluster(a=FakeLog({1: [1]}), b=FakeLog())
     query = Query(cluster, cluster.planner())
