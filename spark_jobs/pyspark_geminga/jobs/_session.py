@@ -55,7 +55,7 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
         "--option",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="NAME=VALUE",
         help="any other option of format('pulsar'), such as "
         "pulsar.client.authParams=token:...; may be repeated",
@@ -73,15 +73,18 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
         "--conf",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="NAME=VALUE",
         help="a setting of Spark's; may be repeated",
     )
     return parser
 
 
-def add_topics(parser: argparse.ArgumentParser, *, is_range: bool) -> None:
-    """Which topics are read, and from where; ``is_range`` also adds to where."""
+def add_topics(
+    parser: argparse.ArgumentParser, *, is_range: bool, or_archive: bool = False
+) -> None:
+    """Which topics are read, and from where; ``is_range`` also adds to where, ``or_archive`` the
+    choice to read what ``archive`` stored."""
     topics = parser.add_argument_group("what is read")
     chosen = topics.add_mutually_exclusive_group(required=True)
     chosen.add_argument(
@@ -92,6 +95,8 @@ def add_topics(parser: argparse.ArgumentParser, *, is_range: bool) -> None:
         metavar="REGEX",
         help="all topics of a namespace whose names match, such as persistent://public/default/.*",
     )
+    if or_archive:
+        chosen.add_argument("--archive", metavar="DIR", help="what the job archive stored there")
     times = "milliseconds since 1970 or ISO 8601, by publish time"
     topics.add_argument(
         "--starting-offsets",
@@ -282,7 +287,8 @@ def told_progress(spark: SparkSession, work: str) -> Generator[None]:
         teller.join()
 
 
-def _pair(text: str) -> Sequence[str]:
+def pair(text: str) -> Sequence[str]:
+    """``NAME=VALUE`` of a command line, apart."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")

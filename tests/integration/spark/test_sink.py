@@ -281,7 +281,7 @@ def lines(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
 WANTED = Counter(f"{file}-{row}".encode() for file in range(FILES) for row in range(ROWS_A_FILE))
 
 
-@pytest.mark.parametrize("order", ["value", "none"])
+@pytest.mark.parametrize("order", ["value", pytest.param("none", marks=pytest.mark.full)])
 def test_a_stream_is_stored_once_whatever_fails(
     spark: SparkSession, standalone: StandaloneProcess, namespace: str, lines: Path, order: str
 ) -> None:
@@ -293,6 +293,7 @@ def test_a_stream_is_stored_once_whatever_fails(
     assert Counter(each.data() for each in read_all(standalone, topic)) == WANTED
 
 
+@pytest.mark.full
 def test_without_deduplication_the_same_failures_store_rows_again(
     spark: SparkSession, standalone: StandaloneProcess, lines: Path
 ) -> None:
