@@ -71,7 +71,7 @@ def committed_offsets(checkpoint: Path) -> list[SourceOffset] | None:
     lines = (checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()
     for line in lines[2:]:
         try:
-            found.append(SourceOffset.from_json(json.loads(line)))
+            found.append(SourceOffset.from_json(json.loads(line[line.find("{") :])))
         except (ValueError, InvalidOffset):
             continue  # of another kind of source
     return found

@@ -170,7 +170,7 @@ def layout_of(stats: Mapping[str, Any]) -> LogLayout:
         if ledger_id == end.ledger_id:
             entries = end.entry_id
         ledgers.append(Ledger(ledger_id, entries, size))
-    return LogLayout(tuple(ledgers), end)
+    return LogLayout(tuple(ledgers), end, int(stats["entriesAddedCounter"]))
 
 
 def _hosts(url: str) -> list[str]:

@@ -148,6 +148,14 @@ def cluster_options(arguments: argparse.Namespace) -> dict[str, str]:
     return options | dict(arguments.option)
 
 
+def sink_options(arguments: argparse.Namespace, topic: str) -> dict[str, str]:
+    """Those of a writer: where the cluster is, who connects, and the topic."""
+    options = cluster_options(arguments)
+    is_ours = ("service.url", "admin.url", "pulsar.")
+    kept = {name: value for name, value in options.items() if name.startswith(is_ours)}
+    return kept | {"topic": topic}
+
+
 def source_options(arguments: argparse.Namespace, **more: str) -> dict[str, str]:
     """What ``cluster_options``, ``add_topics`` and ``add_stream`` ask for; ``--option`` wins."""
     given = vars(arguments)
@@ -181,6 +189,7 @@ def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSess
         use_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings["spark.ui.enabled"] = "false"
+        settings["spark.ui.showConsoleProgress"] = "false"  # jobs have words of their own for it
         settings["spark.log.level"] = "ERROR"
         if (arguments.master or "local").startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,7 @@ def stream(spark: SparkSession, topic: Topic, tmp_path: Path) -> Stream:
 
 
 @contextmanager
-def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
+def running(query: StreamingQuery) -> Generator[StreamingQuery]:
     try:
         yield query
     finally:
@@ -285,6 +285,41 @@ def test_a_checkpoint_is_committed_without_another_run(stream: Stream, topic: To
     ends = commit_from_checkpoint(stream.directory / "checkpoint", {**stream.options, **options})
     assert list(ends) == [f"persistent://{topic.name}"]
     assert eventually(backlog, (0).__eq__) == 0
+
+
+@pytest.mark.full
+def test_a_checkpoint_survives_sources_that_are_added_and_removed(
+    spark: SparkSession, topic: Topic, tmp_path: Path
+) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
+    session.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")
+    names = [f"{topic.name}-{each}" for each in "abc"]
+
+    def run(*read: str) -> None:
+        """Everything there is now of these topics, each by a source of its own."""
+        frames = [
+            session.readStream.format("pulsar")
+            .options(**topic.options(topic=name, startingOffsets="earliest"))
+            .name(f"source_{name[-1]}")
+            .load()
+            .select("value")
+            for name in read
+        ]
+        writing = reduce(DataFrame.union, frames).writeStream.trigger(availableNow=True)
+        query = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).start(
+            str(tmp_path / "rows")
+        )
+        query.awaitTermination()
+
+    for name in names:
+        topic.publish(10, name=name)
+    run(*names[:2])
+    topic.publish(10, name=names[1])
+    run(*names[1:])
+    topic.publish(10, name=names[0])
+    run(*names)
+    assert sorted(numbers(spark.read.parquet(str(tmp_path / "rows")))) == list(range(50))
 
 
 @pytest.mark.full
