@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-java test-compat test-containers check lint types mypy pyright unit integration protocol bench docs torture simulate clean
+.PHONY: help setup run spark-demo test test-full test-java test-compat test-containers check lint types mypy pyright unit integration protocol bench docs torture simulate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -75,6 +75,10 @@ integration: $(BIN)/.develops setup
 protocol: $(BIN)/.develops  ## generate the protocol modules anew from protocol/**/*.proto
 	$(BIN)/python protocol/generate.py
 
+# PySpark is not among what `make run` needs: it is installed here, where the checks have not done it already.
+spark-demo: $(BIN)/.sparks setup  ## a cluster, a million events, Spark, a report with charts: ends by itself (3 min)
+	@$(BIN)/python -m pyspark_geminga.demo $(ARGS)
+
 bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache Pulsar in PULSAR_HOME
 	$(BIN)/python -m tests.performance $(if $(PEER),--peer $(PEER)) $(ARGS)
 
@@ -112,6 +116,11 @@ $(BIN)/.runs: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[standalone,compression,encryption]' \
 		|| { echo "make: pip could not install Geminga; its words are above. It needs a package index:" \
 		"behind a proxy or with an index of your own, set it up with 'pip config' first" >&2; exit 1; }
+	@touch $@
+
+$(BIN)/.sparks: pyproject.toml | $(BIN)/.runs
+	@echo "make: installing PySpark and Arrow into $(VENV) (a minute; PySpark alone is 456 MB)"
+	@$(PIP) --editable '.[standalone,compression,encryption,spark]'
 	@touch $@
 
 $(BIN)/.develops: $(BIN)/.runs

@@ -9,16 +9,21 @@ those of Pulsar's connector for Spark, with its names and types.
 
 from __future__ import annotations
 
-from geminga.arrow.columns import METADATA_FIELDS, VALUE
+from geminga.arrow.columns import METADATA_FIELDS
 from geminga.arrow.encoding import PayloadEncoder, PayloadKind, payload_schema
+from geminga.arrow.opening import CORRUPT, BadRecords
+from geminga.arrow.payloads import VALUE, payload_fields
 from geminga.arrow.reading import RecordBatches, read_batches, read_table
 
 __all__ = [
+    "CORRUPT",
     "METADATA_FIELDS",
     "VALUE",
+    "BadRecords",
     "PayloadEncoder",
     "PayloadKind",
     "RecordBatches",
+    "payload_fields",
     "payload_schema",
     "read_batches",
     "read_table",

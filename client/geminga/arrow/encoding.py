@@ -7,8 +7,9 @@ from typing import Literal
 
 import pyarrow as pa
 
-from geminga.arrow.codecs import RecordCodec, codec_of
 from geminga.arrow.kinds import LOCAL_US, TIME, UTC_US, definition_of
+from geminga.arrow.payloads import KeyValueCodec, codec_of
+from geminga.arrow.records import RecordCodec
 from geminga.schemas.avro import AvroSchema
 from geminga.schemas.json_schema import JsonSchema
 from geminga.schemas.schema import BytesSchema, SchemaInfo
@@ -66,7 +67,7 @@ class PayloadEncoder:
     def __init__(self, info: SchemaInfo | None, columns: pa.Schema) -> None:
         self.schema_info = info
         self._codec = codec_of(info, columns.names)
-        self._is_record = isinstance(self._codec, RecordCodec)
+        self._is_record = isinstance(self._codec, RecordCodec | KeyValueCodec)
         if not self._is_record and len(columns) != 1:
             raise ValueError(
                 f"{'bytes' if info is None else info.type.name} are made of one column, and not of "

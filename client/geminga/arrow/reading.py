@@ -1,36 +1,29 @@
-"""Reads a range of a topic as record batches: opens entries, and makes rows of their messages."""
+"""Reads a range of a topic as record batches."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
-from geminga.arrow.columns import METADATA_FIELDS, VALUE, MetadataRows
+from geminga.arrow.opening import BadRecords, RowOpener, Wanted
 from geminga.client import Client
-from geminga.consumers.chunks import PendingChunks
-from geminga.consumers.entries import BATCH_MESSAGES_MAX, BodyOpener
 from geminga.consumers.entry_reader import EntryReader, RawEntry
-from geminga.decryption import Decryptor, PrivateKeyReader
-from geminga.errors import UnreadableMessage
+from geminga.decryption import PrivateKeyReader
 from geminga.log_position import LOG_START, LogPosition
-from geminga.messages import MessageId
-from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
-from geminga_protocol.pulsar.payload import split_batch_lazily
+from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_runtime.clock import SystemClock
 
-# Larger batches of rows no longer fit into a processor's cache; SPARK.md has 4,000 to 10,000 best.
+# Larger record batches no longer fit into a processor's cache, smaller ones cost more each.
 BATCH_ROWS = 8192
 BATCH_BYTES = 8 * 1024 * 1024
-# Messages that come in chunks and are not whole yet; producers send the chunks of one in a row.
-CHUNKED_MESSAGES_MAX = 100
-
-ALL_COLUMNS = (VALUE.name, *METADATA_FIELDS)
+# How far is looked for the beginning of a message in chunks: the chunks of others may lie between,
+# but a producer sends its own in a row. First so many entries, then so many times more.
+LOOK_BACK_ENTRIES = 256
+LOOK_BACK_FACTOR = 8
+LOOK_BACK_ENTRIES_MAX = 100_000
 
 
 def read_batches(
@@ -39,7 +32,9 @@ def read_batches(
     start: LogPosition = LOG_START,
     end: LogPosition | None = None,
     *,
+    schema: SchemaInfo | None = None,
     columns: Sequence[str] | None = None,
+    bad_records: BadRecords = "fail",
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     decryption: PrivateKeyReader | None = None,
@@ -48,20 +43,25 @@ def read_batches(
     """The messages of ``topic`` from ``start`` to ``end``, which is not included, as rows.
 
     The topic has no partitions, or is one partition of another; the range is that of
-    ``Client.entries``. ``columns`` are names in the order in which they are wanted, by default all:
-    ``value`` and those of ``METADATA_FIELDS``. A record batch ends with the entry that brings it to
-    ``batch_rows`` rows or ``batch_bytes`` bytes of payloads: where one ends, another reader can go
-    on (``next_position``). Raises ``ValueError`` for a column that there is not.
+    ``Client.entries``. Without a ``schema`` there is one column of bytes, ``value``; with one, the
+    columns of ``payload_fields``: ``schema=await client.schema(topic)`` has those of the topic's
+    newest. What was written with another version of it is read by Avro's rules of resolution.
+
+    ``columns`` are names in the order in which they are wanted: what is not wanted is not made.
+    By default these are the payload's, then those of ``METADATA_FIELDS``. ``bad_records`` is what
+    becomes of messages that cannot be opened or decoded: with ``"fail"`` reading raises
+    ``UnreadableMessage``, with ``"permissive"`` they are rows without a value, whose column
+    ``__corrupt`` has the payload, with ``"drop"`` they are no rows.
+
+    A record batch ends with the entry that brings it to ``batch_rows`` rows or ``batch_bytes``
+    bytes of payloads: where one ends, another reader can go on (``next_position``). Raises
+    ``ValueError`` for a column that there is not, or a schema that has no columns.
     """
-    names = ALL_COLUMNS if columns is None else tuple(columns)
-    unknown = [name for name in names if name not in ALL_COLUMNS]
-    if unknown:
-        raise ValueError(f"there are no columns {unknown}, but {', '.join(ALL_COLUMNS)}")
     if batch_rows < 1 or batch_bytes < 1:
         raise ValueError("batch_rows and batch_bytes are 1 at least")
-    opener = _RowOpener(TopicName.parse(topic), start, end, decryption)
-    limits = (batch_rows, batch_bytes)
-    return RecordBatches(client, opener, names, limits, timeout_s)
+    wanted = Wanted.of(schema, columns, bad_records)
+    opener = RowOpener(TopicName.parse(topic), start, end, wanted, decryption)
+    return RecordBatches(client, opener, (batch_rows, batch_bytes), timeout_s)
 
 
 async def read_table(
@@ -70,13 +70,23 @@ async def read_table(
     start: LogPosition = LOG_START,
     end: LogPosition | None = None,
     *,
+    schema: SchemaInfo | None = None,
     columns: Sequence[str] | None = None,
+    bad_records: BadRecords = "fail",
     decryption: PrivateKeyReader | None = None,
     timeout_s: float = 60.0,
 ) -> pa.Table:
     """All rows of ``read_batches`` in one table. Raises what it raises, and what reading raises."""
     batches = read_batches(
-        client, topic, start, end, columns=columns, decryption=decryption, timeout_s=timeout_s
+        client,
+        topic,
+        start,
+        end,
+        schema=schema,
+        columns=columns,
+        bad_records=bad_records,
+        decryption=decryption,
+        timeout_s=timeout_s,
     )
     async with batches:
         rows = [batch async for batch in batches]
@@ -88,23 +98,19 @@ class RecordBatches:
 
     Closed at its end, by ``aclose``, by ``async with``, or by the client. Reading raises
     ``ClientError``, ``TimeoutError`` when nothing came for ``timeout_s``, and ``UnreadableMessage``
-    for a message that cannot be opened.
+    for a message that cannot be opened or decoded.
     """
 
     def __init__(
-        self,
-        client: Client,
-        opener: _RowOpener,
-        names: Sequence[str],
-        limits: tuple[int, int],
-        timeout_s: float,
+        self, client: Client, opener: RowOpener, limits: tuple[int, int], timeout_s: float
     ) -> None:
-        self.schema = pa.schema([VALUE if n == VALUE.name else METADATA_FIELDS[n] for n in names])
+        self.schema: pa.Schema = opener.schema
         """The columns of every batch."""
         self.next_position = opener.start
         """Where reading goes on behind the batches that were given."""
         self._client = client
         self._opener = opener
+        self._topic = str(opener.topic)
         self._batch_rows, self._batch_bytes = limits
         self._timeout_s = timeout_s
         self._reader: EntryReader | None = None
@@ -119,27 +125,63 @@ class RecordBatches:
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
-        if self._is_over:
-            raise StopAsyncIteration
         opener = self._opener
-        if self._reader is None:
+        if self._reader is None and not self._is_over:
             self._reader = await self._client.entries(
-                opener.topic, opener.start, opener.end, timeout_s=self._timeout_s
+                self._topic, opener.start, opener.end, timeout_s=self._timeout_s
             )
-        rows = opener.rows()
-        while rows.metadata.count < self._batch_rows and rows.value_bytes < self._batch_bytes:
-            entries = await self._reader.read(
-                self._batch_rows - rows.metadata.count, self._batch_bytes - rows.value_bytes
-            )
-            if not entries:
-                await self.aclose()
-                break
-            for entry in entries:
-                opener.open(entry, rows)
-            self.next_position = entries[-1].next_position
-        if not rows.metadata.count:
-            raise StopAsyncIteration
-        return rows.batch(self.schema)
+        while not self._is_over:
+            rows = opener.rows()
+            assert self._reader is not None
+            while rows.count < self._batch_rows and rows.content_bytes < self._batch_bytes:
+                entries = await self._reader.read(
+                    self._batch_rows - rows.count, self._batch_bytes - rows.content_bytes
+                )
+                if not entries:
+                    await self.aclose()
+                    break
+                await self._learn_schemas(entries)
+                for entry in entries:
+                    if opener.lacks_beginning(entry):
+                        await self._find_beginning(entry)
+                    opener.open(entry, rows)
+                self.next_position = entries[-1].next_position
+            batch = opener.batch(rows)
+            if batch.num_rows:
+                return batch
+        raise StopAsyncIteration
+
+    async def _learn_schemas(self, entries: Sequence[RawEntry]) -> None:
+        """Ask for the schemas that these entries were written with, each once."""
+        for entry in entries:
+            version = self._opener.wanted_version(entry)
+            if version is not None:
+                self._opener.learn(version, await self._client.schema(self._topic, version))
+
+    async def _find_beginning(self, entry: RawEntry) -> None:
+        """Look before the start for the chunks that a message began with.
+
+        A message in chunks belongs to the range that its last chunk is in.
+        """
+        assert entry.metadata is not None
+        uuid, opener = entry.metadata.uuid, self._opener
+        end = LogPosition(*opener.start.entry)
+        left = LOOK_BACK_ENTRIES_MAX
+        for start in _starts_before(end):
+            async with self._client.entries(
+                self._topic, start, end, timeout_s=self._timeout_s
+            ) as earlier:
+                while left > 0 and (entries := await earlier.read()):
+                    left -= len(entries)
+                    for each in entries:
+                        opener.add_earlier(each, uuid)
+            if not opener.lacks_beginning(entry):
+                return
+            if left <= 0:
+                opener.give_up(uuid, "its first chunk lies too far before the start of the range")
+                return
+        # It was trimmed, or its producer began in the midst of it: consumers get no such message.
+        opener.give_up(uuid, None)
 
     async def aclose(self) -> None:
         """Leave the broker; no batch comes any more. Closing twice is harmless."""
@@ -159,106 +201,21 @@ class RecordBatches:
         await self.aclose()
 
 
-class _Rows:
-    """Rows of one record batch, as they come."""
+def _starts_before(end: LogPosition) -> Iterator[LogPosition]:
+    """Where to begin to read what lies before ``end``, further away each time.
 
-    def __init__(self, topic: TopicName) -> None:
-        self.metadata = MetadataRows(str(topic), topic.partition_index)
-        self.values: list[bytes | None] = []
-        self.value_bytes = 0
-
-    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The columns of ``schema``."""
-        columns: list[pa.Array] = []
-        for name in schema.names:
-            if name == VALUE.name:
-                columns.append(pa.array(self.values, pa.binary()))
-            else:
-                columns += self.metadata.columns([name])
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-class _RowOpener:
-    """Makes rows of the messages in entries, without those before the start or behind the end."""
-
-    def __init__(
-        self,
-        topic: TopicName,
-        start: LogPosition,
-        end: LogPosition | None,
-        decryption: PrivateKeyReader | None,
-    ) -> None:
-        self.topic = str(topic)
-        self.start = start
-        self.end = end
-        self._topic = topic
-        # Chunks are read as fast as they come: they wait for others in the log, not in time.
-        chunks = PendingChunks(CHUNKED_MESSAGES_MAX, math.inf, SystemClock())
-        self._bodies = BodyOpener(chunks, None if decryption is None else Decryptor(decryption))
-
-    def rows(self) -> _Rows:
-        """None yet."""
-        return _Rows(self._topic)
-
-    def open(self, entry: RawEntry, rows: _Rows) -> None:
-        """Add a row for each message of the entry. Raises ``UnreadableMessage``."""
-        try:
-            self._add(entry, rows)
-        except (WireError, UnreadableMessage) as error:
-            raise UnreadableMessage(
-                f"message {entry.ledger_id}:{entry.entry_id} of {self.topic}: {error}"
-            ) from error
-
-    def _add(self, entry: RawEntry, rows: _Rows) -> None:
-        position, metadata = (entry.ledger_id, entry.entry_id), entry.metadata
-        if metadata is None:
-            raise UnreadableMessage(entry.error or "")
-        body = self._bodies.open(metadata, entry.payload[entry.body_start :], position)
-        if body is None:
-            return
-        if metadata.HasField("num_messages_in_batch") and not body.earlier:
-            self._add_batch(position, metadata, body.content, rows)
-            return
-        if position == self.start.entry and self.start.batch_index > 0:
-            return  # the start lies behind the only message of its entry
-        partition = self._topic.partition_index
-        first = MessageId(*body.earlier[0], partition=partition) if body.earlier else None
-        message_id = MessageId(*position, partition=partition, first_chunk=first)
-        rows.metadata.add_single(message_id, metadata)
-        rows.values.append(None if metadata.null_value else body.content)
-        rows.value_bytes += len(body.content)
-
-    def _add_batch(
-        self, position: tuple[int, int], metadata: MessageMetadata, body: bytes, rows: _Rows
-    ) -> None:
-        size = metadata.num_messages_in_batch
-        if not 0 < size <= BATCH_MESSAGES_MAX:
-            raise UnreadableMessage(f"it is a batch of {size} messages")
-        messages = split_batch_lazily(body, size)
-        first, behind = 0, size
-        if position == self.start.entry:
-            first = max(0, self.start.batch_index)
-        if self.end is not None and position == self.end.entry:
-            behind = min(size, self.end.batch_index)
-        indexes: Sequence[int] = range(first, behind)
-        if len(indexes) < size:
-            messages = messages[first:behind]
-        said: list[tuple[int, SingleMessageMetadata]] = [
-            (place, single)
-            for place, (single, _) in enumerate(messages)
-            if not isinstance(single, bytes)
-        ]
-        values: list[bytes | None] = [value for _, value in messages]
-        if any(single.compacted_out for _, single in said):
-            gone = {place for place, single in said if single.compacted_out}
-            kept = [place for place in range(len(messages)) if place not in gone]
-            indexes = [indexes[place] for place in kept]
-            values = [values[place] for place in kept]
-            kept_said = dict(said)
-            said = [(n, kept_said[place]) for n, place in enumerate(kept) if place in kept_said]
-        for place, single in said:
-            if single.null_value:
-                values[place] = None
-        rows.metadata.add_batch(position, metadata, indexes, said)
-        rows.values += values
-        rows.value_bytes += len(body)
+    Which ledgers a topic has is not known, but that older ones have lower ids.
+    """
+    ledger_id, entry_id, _ = end
+    distance = LOOK_BACK_ENTRIES
+    while distance < entry_id:
+        yield LogPosition(ledger_id, entry_id - distance)
+        distance *= LOOK_BACK_FACTOR
+    if entry_id > 0:
+        yield LogPosition(ledger_id, 0)
+    distance = 1
+    while distance <= ledger_id:
+        yield LogPosition(ledger_id - distance, 0)
+        distance *= LOOK_BACK_FACTOR
+    if ledger_id >= 0:
+        yield LOG_START

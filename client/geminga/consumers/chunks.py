@@ -75,6 +75,11 @@ class PendingChunks:
         del self._incomplete[uuid]
         return WholeMessage(b"".join(message.bodies), tuple(message.positions[:-1]))
 
+    def next_chunk(self, uuid: str) -> int:
+        """Which chunk of that message is the next one: 0 where none is here."""
+        message = self._incomplete.get(uuid)
+        return 0 if message is None else len(message.bodies)
+
     def clear(self) -> None:
         """Forget everything: all of it comes again."""
         self._incomplete.clear()

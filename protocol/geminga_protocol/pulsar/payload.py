@@ -208,7 +208,7 @@ def split_batch(body: bytes, num_messages: int) -> list[tuple[SingleMessageMetad
     messages: list[tuple[SingleMessageMetadata, bytes]] = []
     position, end = 0, len(body)
     for _ in range(num_messages):
-        metadata, payload, position = _take_single(body, position, end)
+        metadata, payload, position = take_single(body, position, end)
         messages.append((metadata, payload))
     if position != end:
         raise WireError(f"a batch of {num_messages} messages has {end - position} bytes too many")
@@ -248,7 +248,7 @@ def split_batch_lazily(
                 position = payload_start + size
                 add((body[start:payload_start], body[payload_start:position]))
             else:
-                metadata, payload, position = _take_single(body, position, end)
+                metadata, payload, position = take_single(body, position, end)
                 add((metadata, payload))
     except struct.error:
         position = -1
@@ -257,7 +257,7 @@ def split_batch_lazily(
     return messages
 
 
-def _take_single(body: bytes, position: int, end: int) -> tuple[SingleMessageMetadata, bytes, int]:
+def take_single(body: bytes, position: int, end: int) -> tuple[SingleMessageMetadata, bytes, int]:
     """The metadata and payload of the message at ``position`` of a batch, and where it ends."""
     start, payload_start = _sized(body, position, end, "single message metadata")
     metadata = parse_message(SingleMessageMetadata, body[start:payload_start])

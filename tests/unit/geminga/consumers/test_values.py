@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from tests.unit.geminga.fake_broker import Answer, FakeBroker, Session, metadata, until
+from tests.unit.geminga.fake_broker import FakeBroker, metadata, until
+from tests.unit.geminga.schema_answers import tells
 
 from geminga import (
     AutoConsumeSchema,
@@ -17,11 +18,7 @@ from geminga import (
     SchemaType,
     StringSchema,
 )
-from geminga.schemas.schema import proto_of
-from geminga_protocol.pulsar import answers
-from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.commands import encode_command
 from geminga_protocol.pulsar.payload import encode_payload
 
 
@@ -45,24 +42,6 @@ def payload(data: bytes, version: bytes | None) -> bytes:
     if version is not None:
         described.schema_version = version
     return encode_payload(described, data)
-
-
-def tells(versions: dict[bytes, SchemaInfo], asked: list[bytes]) -> Answer:
-    """Answer GET_SCHEMA out of ``versions``."""
-
-    def answer(session: Session, command: BaseCommand, _payload: bytes) -> None:
-        asked.append(command.getSchema.schema_version)
-        info = versions.get(command.getSchema.schema_version)
-        request_id = command.getSchema.request_id
-        if info is None:
-            words = "Topic not found or no-schema"
-            session.write(answers.encode_error(request_id, api.TopicNotFound, words))
-        else:
-            response = api.CommandGetSchemaResponse(request_id=request_id, schema=proto_of(info))
-            kind = BaseCommand.GET_SCHEMA_RESPONSE
-            session.write(encode_command(BaseCommand(type=kind, getSchemaResponse=response)))
-
-    return answer
 
 
 async def test_each_version_is_asked_for_once_and_nothing_overtakes(

@@ -1,0 +1,115 @@
+"""The codec of a schema, whatever it is, and the columns of what it describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from geminga.arrow.codecs import (
+    PRIMITIVES,
+    Codec,
+    Errors,
+    Payloads,
+    PrimitiveCodec,
+    RawCodec,
+    StringCodec,
+    VersionRun,
+)
+from geminga.arrow.records import AvroCodec, JsonCodec
+from geminga.schemas.key_value import KeyValueEncoding, join, parts_of, split
+from geminga.schemas.schema import SchemaInfo
+from geminga_protocol.pulsar.enums import SchemaType
+
+# The column of payloads that are no records.
+VALUE = pa.field("value", pa.binary())
+KEY_VALUE = ("key", "value")
+
+
+class KeyValueCodec(Codec):
+    """Pairs of a key and a value, each with a schema of its own: a struct of both.
+
+    Where the key stands in the message's metadata (``is_separated``), payloads are ``join``ed.
+    """
+
+    def __init__(self, info: SchemaInfo) -> None:
+        """Raises ``ValueError`` for a schema that does not say what its key and value are."""
+        self.is_separated = info.properties.get("kv.encoding.type") == KeyValueEncoding.SEPARATED
+        self._parts = [codec_of(part) for part in parts_of(info)]
+        columns = [part.column for part in self._parts]
+        self.column = pa.struct(list(zip(KEY_VALUE, columns, strict=True)))
+
+    def wants(self, version: bytes | None, /) -> bool:
+        """Whether the key or the value wants it."""
+        return any(part.wants(version) for part in self._parts)
+
+    def learn(self, version: bytes, writer: SchemaInfo | None, /) -> None:
+        """How keys and values of that version are read."""
+        infos: Sequence[SchemaInfo | None] = (None, None)
+        if writer is not None and writer.type is SchemaType.KEY_VALUE:
+            infos = parts_of(writer)
+        for part, info in zip(self._parts, infos, strict=True):
+            part.learn(version, info)
+
+    def decode(
+        self, payloads: Payloads, errors: Errors, versions: Sequence[VersionRun], /
+    ) -> pa.Array:
+        """Keys and values; both are null where one of them cannot be read."""
+        pairs: list[tuple[bytes | None, bytes | None]] = []
+        for row, payload in enumerate(payloads):
+            pair: tuple[bytes | None, bytes | None] = (None, None)
+            if payload is not None:
+                try:
+                    pair = split(payload)
+                except ValueError as wrong:
+                    errors[row] = str(wrong)
+            pairs.append(pair)
+        columns = [
+            part.decode([pair[number] for pair in pairs], errors, versions)
+            for number, part in enumerate(self._parts)
+        ]
+        is_null = pa.array(
+            [payload is None or row in errors for row, payload in enumerate(payloads)], pa.bool_()
+        )
+        return pa.StructArray.from_arrays(columns, fields=list(self.column), mask=is_null)
+
+    def encode(self, column: pa.Array) -> list[bytes | None]:
+        """Pairs in one payload. Raises ``ValueError``, also where the key stands elsewhere."""
+        if self.is_separated:
+            raise ValueError("keys that stand apart from their values are not written")
+        keys, values = [
+            part.encode(each) for part, each in zip(self._parts, column.flatten(), strict=True)
+        ]
+        return [join(key, value) for key, value in zip(keys, values, strict=True)]
+
+
+def codec_of(info: SchemaInfo | None, columns: Iterable[str] | None = None) -> Codec:
+    """The codec of a schema, of a record only those ``columns``; without a schema that of bytes.
+
+    Raises ``ValueError`` for a definition that is none, ``MissingExtra`` for Avro without its
+    extra.
+    """
+    if info is None or info.type is SchemaType.NONE:
+        return RawCodec()
+    if info.type is SchemaType.STRING:
+        return StringCodec()
+    if info.type in PRIMITIVES:
+        return PrimitiveCodec(PRIMITIVES[info.type])
+    if info.type is SchemaType.JSON:
+        return JsonCodec(info, columns)
+    if info.type is SchemaType.AVRO:
+        return AvroCodec(info, columns)
+    if info.type is SchemaType.KEY_VALUE:
+        return KeyValueCodec(info)
+    return RawCodec()  # of Protobuf's messages, say
+
+
+def payload_fields(info: SchemaInfo | None) -> pa.Schema:
+    """The columns of payloads of that schema: the fields of its records, the ``key`` and ``value``
+    of its pairs, or one ``value``. Without a schema these are bytes, and so are Protobuf's.
+
+    Raises ``ValueError`` for a definition that is none, and for records that hold themselves;
+    ``MissingExtra`` for Avro without its extra.
+    """
+    column = codec_of(info).column
+    return pa.schema(list(column) if pa.types.is_struct(column) else [(VALUE.name, column)])
