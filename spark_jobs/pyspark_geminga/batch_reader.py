@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from geminga import LogPosition
 from pyspark_geminga._pool import task_client
-from pyspark_geminga.broker_view import BrokerView
+from pyspark_geminga.broker_view import BrokerView, patiently
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.filters import Pruning
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.options import SourceOptions
 from pyspark_geminga.reading import Part, read_part
+from pyspark_geminga.row_schema import RowSchema
 from pyspark_geminga.splits import parts_of, plan_cuts
 
 if TYPE_CHECKING:
@@ -25,20 +27,21 @@ if TYPE_CHECKING:
 class BatchReader(DataSourceReader):
     """Plans a read, in a process of its own, and is pickled into the tasks that carry it out."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, rows: RowSchema) -> None:
         self._options = options
-        self._columns = columns
+        self._rows = rows
         self._pruning = Pruning()
 
     def partitions(self) -> Sequence[InputPartition]:
         """The parts that tasks read, decided by what the topics hold now."""
         loop = task_client(self._options.access)
         view = BrokerView(loop.client, self._options)
-        return loop.run(plan_batch(view, self._options, self._pruning))
+        planning = partial(plan_batch, view, self._options, self._pruning)
+        return loop.run(patiently(planning, self._options.poll_timeout_s))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
-        return read_part(partition, self._options, self._columns)
+        return read_part(partition, self._options, self._rows)
 
 
 class FilteringBatchReader(BatchReader):
@@ -77,7 +80,7 @@ async def plan_batch(
         options.splits,
     )
     return [
-        Part(topic, first, behind, holds_start=snapshot.layouts[topic].holds(first))
+        Part.of(topic, first, behind, snapshot.layouts[topic])
         for topic, (start, end) in ranges.items()
         for first, behind in parts_of(start, end, cuts.get(topic, ()))
         if snapshot.layouts[topic].may_hold(first, behind)

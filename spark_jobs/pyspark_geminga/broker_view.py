@@ -7,23 +7,43 @@ Topics are partitions' whole names from here on.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
-from geminga import LATEST, LOG_START, Client, LogPosition, MessageId, Reader, TopicNotFound
+from geminga import (
+    LATEST,
+    LOG_START,
+    Client,
+    ClientError,
+    LogPosition,
+    MessageId,
+    NotAllowed,
+    NotAuthorized,
+    Reader,
+    TopicNotFound,
+)
 from geminga_protocol.pulsar.topic_names import TopicName
-from pyspark_geminga.errors import ConnectorError
+from pyspark_geminga.errors import AdminRefused, ConnectorError
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.options import ByTopic, Edge, SourceOptions
 from pyspark_geminga.rest import AdminClient
+
+log = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
 
 # How often a running query asks for new partitions, and new topics of its pattern.
 TOPICS_REFRESH_S = 5.0
 # Requests to brokers that go side by side: of a topic with a thousand partitions.
 REQUESTS_MAX = 32
+RETRY_FIRST_S = 0.1
+RETRY_LIMIT_S = 2.0
+SERVER_ERRORS = 500  # and above: of HTTP
 # Of a topic that does not answer: it may have anything.
 UNKNOWN = LogLayout((), LOG_START)
 
@@ -74,7 +94,7 @@ class BrokerView:
         return max(1, sum(max(1, count) for count in self._partitions.values()))
 
     async def snapshot(self) -> Snapshot:
-        """The logs now. Raises ``ClientError``, ``AdminRefused`` or ``OSError``."""
+        """The logs now. Raises ``ConnectorError``, ``ClientError`` or ``OSError``."""
         asked_s = self._monotonic_s()
         if self._refresh_at_s is None or asked_s >= self._refresh_at_s:
             await self._find_topics()
@@ -89,6 +109,11 @@ class BrokerView:
                 self._refresh_at_s = 0.0
             layouts |= {name: layout or UNKNOWN for name, layout in by_name.items()}
         return Snapshot(layouts, asked_s)
+
+    async def topics(self) -> list[str]:
+        """The topics as users name them, partitioned or not."""
+        await self._find_topics()
+        return list(self._partitions)
 
     async def position_at(self, topic: str, time_ms: int) -> LogPosition:
         """The first message that was published at that time or later, or the end of the topic."""
@@ -122,33 +147,38 @@ class BrokerView:
     async def _find_topics(self) -> None:
         topics = self._options.topics
         is_first = self._refresh_at_s is None
-        names = topics.names
         if topics.pattern is not None:
             pattern = re.compile(topics.pattern)
-            listed = await self._client.topics(topics.namespace)
-            bases = {str(TopicName.parse(name).base) for name in listed}
+            bases, _ = await self._listed(topics.namespace)
             names = tuple(sorted(name for name in bases if pattern.fullmatch(name)))
-        existing = await self._existing(names) if topics.pattern is None else set(names)
-        counts = await asyncio.gather(*[self._limited_partitions(name) for name in names])
-        self._partitions = {
-            name: count
-            for name, count in zip(names, counts, strict=True)
-            if count or name in existing
-        }
-        absent = [name for name in names if name not in self._partitions]
-        if absent and is_first and not self._options.waits_for_topic:
-            raise ConnectorError(
-                f"there is no topic {', '.join(absent)}: create it first, or set "
-                "waitingForNonExistedTopic=true"
-            )
+        else:
+            names = await self._existing(topics.names)
+            absent = [name for name in topics.names if name not in names]
+            if absent and is_first and not self._options.waits_for_topic:
+                raise ConnectorError(
+                    f"there is no topic {', '.join(absent)}: create it first, or set "
+                    "waitingForNonExistedTopic=true"
+                )
+        counts = await asyncio.gather(*[self._count_partitions(name) for name in names])
+        self._partitions = dict(zip(names, counts, strict=True))
 
-    async def _existing(self, names: tuple[str, ...]) -> set[str]:
-        """Those that are there: asking anything else of a topic may create it."""
-        namespaces = {str(TopicName.parse(name).namespace) for name in names}
-        lists = await asyncio.gather(*[self._client.topics(each) for each in namespaces])
-        return {name for each in lists for name in each}
+    async def _existing(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that are there. Lists are asked: anything that is asked of a topic itself may
+        create it. Who may not see the lists knows its topics."""
+        namespaces = sorted({str(TopicName.parse(name).namespace) for name in names})
+        try:
+            lists = await asyncio.gather(*[self._listed(each) for each in namespaces])
+        except (NotAuthorized, NotAllowed):
+            return names
+        known = {name for bases, whole in lists for name in (*bases, *whole)}
+        return tuple(name for name in names if name in known)
 
-    async def _limited_partitions(self, topic: str) -> int:
+    async def _listed(self, namespace: str) -> tuple[set[str], list[str]]:
+        """Topics as users name them, and their partitions by themselves."""
+        whole = await self._client.topics(namespace)
+        return {str(TopicName.parse(name).base) for name in whole}, whole
+
+    async def _count_partitions(self, topic: str) -> int:
         async with self._slots:
             return await self._client.partitions(topic)
 
@@ -183,3 +213,26 @@ class BrokerView:
 def _behind(last: MessageId) -> LogPosition:
     """Where the next message will be; the start of a topic that has none."""
     return LOG_START if last.entry_id < 0 else LogPosition(last.ledger_id, last.entry_id + 1)
+
+
+async def patiently(ask: Callable[[], Awaitable[AnswerT]], timeout_s: float) -> AnswerT:
+    """Ask again after failures that may pass, until the time is over: a broker that restarts, or a
+    topic that moves, takes seconds, and no query is to fail for that."""
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + timeout_s
+    pause_s = RETRY_FIRST_S
+    while True:
+        try:
+            return await ask()
+        except (OSError, ClientError, AdminRefused) as error:
+            if not _may_pass(error) or loop.time() + pause_s > give_up_s:
+                raise
+            log.info("planning waits for the cluster", extra={"error": str(error)})
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, RETRY_LIMIT_S)
+
+
+def _may_pass(error: OSError | ClientError | AdminRefused) -> bool:
+    if isinstance(error, AdminRefused):
+        return error.status >= SERVER_ERRORS
+    return isinstance(error, OSError) or error.retry

@@ -44,10 +44,12 @@ class LogLayout:
     """The ledgers of a log, oldest first, with ``end`` behind the last entry that is stored.
 
     Where the ledgers are not known there are none: then nothing is known of the log but its end.
+    ``entries_added`` counts what was ever added; it begins anew when another broker takes the log.
     """
 
     ledgers: tuple[Ledger, ...]
     end: LogPosition
+    entries_added: int = 0
 
     @property
     def first(self) -> LogPosition:
@@ -69,6 +71,15 @@ class LogLayout:
             if ledger.ledger_id == position.ledger_id and position.entry_id >= ledger.entries:
                 return self.settled(LogPosition(self.ledgers[index + 1].ledger_id, 0))
         return position
+
+    def settled_since(self, before: LogLayout, position: LogPosition) -> LogPosition:
+        """The same for a position of the layout ``before``: also where its ledger was closed and
+        deleted since then, if the counts of entries say that nothing was written behind it."""
+        settled = self.settled(before.settled(position))
+        if not self.is_lost(settled) or before.may_hold(settled, before.end):
+            return settled
+        added = sum(ledger.entries for ledger in self.ledgers)
+        return self.first if self.entries_added - before.entries_added == added else settled
 
     def between(self, start: LogPosition, end: LogPosition) -> tuple[Segment, ...]:
         """What is stored from ``start`` up to but not at ``end``; the bytes by each ledger's mean.

@@ -145,7 +145,7 @@ class SourceOptions:
             payload=_payload(given),
             splits=_splits(given),
             poll_interval_s=(given.number("pollIntervalMs") or 100) / 1000,
-            idle_wait_s=(given.number("idleWaitMs") or 200) / 1000,
+            idle_wait_s=(given.number("idleWaitMs") or 125) / 1000,
             pushes_filters=given.flag("filterPushdown", default=False),
         )
 

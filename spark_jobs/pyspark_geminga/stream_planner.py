@@ -174,7 +174,7 @@ class StreamPlanner:
                 continue
             begin = self._retained(topic, before.position, layout)
             parts += [
-                Part(topic, first, behind, holds_start=layout.holds(first))
+                Part.of(topic, first, behind, layout)
                 for first, behind in parts_of(begin, place.position, end.cuts.get(topic, ()))
                 if layout.may_hold(first, behind)
             ]
@@ -229,7 +229,7 @@ class StreamPlanner:
         if self._ask_at_s > now_s:
             self._pause(self._ask_at_s - now_s)
         snapshot = self._ask()
-        self._settle(start, snapshot)
+        self._settle(start, known, snapshot)
         if self._has_news(start, snapshot):
             self._ask_at_s = snapshot.asked_s
         else:
@@ -296,13 +296,16 @@ class StreamPlanner:
             return known[1]
         return position
 
-    def _settle(self, start: SourceOffset, snapshot: Snapshot) -> None:
-        for topic, place in start.places.items():
-            layout = snapshot.layouts.get(topic)
-            if layout is not None:
-                settled = layout.settled(self._settled(topic, place.position))
-                if settled != place.position:
-                    self._settled_positions[topic] = place.position, settled
+    def _settle(self, start: SourceOffset, before: Snapshot | None, now: Snapshot) -> None:
+        for topic, layout in now.layouts.items():
+            place = start.places.get(topic)
+            if place is None:
+                continue
+            known = self._settled(topic, place.position)
+            earlier = layout if before is None else before.layouts.get(topic, layout)
+            settled = layout.settled_since(earlier, known)
+            if settled != place.position:
+                self._settled_positions[topic] = place.position, settled
 
     # ---- what was lost
 

@@ -7,7 +7,7 @@ the tasks: they share nothing but the options.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,16 +21,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from geminga import ClientError, Consumer, LogPosition, Opening
+from geminga import Consumer, LogPosition, Opening
 from pyspark_geminga._pool import PlannerLoop
 from pyspark_geminga.admission import CountedEntry
-from pyspark_geminga.broker_view import BrokerView, Snapshot
+from pyspark_geminga.broker_view import BrokerView, Snapshot, patiently
 from pyspark_geminga.checkpoints import last_before
-from pyspark_geminga.errors import AdminRefused, ConnectorError
+from pyspark_geminga.errors import ConnectorError
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.offsets import SourceOffset
 from pyspark_geminga.options import ByTopic, Edge, SourceOptions
 from pyspark_geminga.reading import read_part
+from pyspark_geminga.row_schema import RowSchema
 from pyspark_geminga.stream_planner import Limit, StreamPlanner
 
 if TYPE_CHECKING:
@@ -39,17 +40,13 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 OpenT = TypeVar("OpenT", bound=AbstractAsyncContextManager[Any, None])
 
-# A broker that restarts, or a topic that moves, takes seconds; a query is not to fail for that.
-RETRY_FIRST_S = 0.1
-RETRY_LIMIT_S = 2.0
-
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are JSON objects here; ``SourceOffset`` says what is in them."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, rows: RowSchema) -> None:
         self._options = options
-        self._columns = columns
+        self._rows = rows
 
     @cached_property
     def _planner(self) -> StreamPlanner:
@@ -90,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
-        return read_part(partition, self._options, self._columns)
+        return read_part(partition, self._options, self._rows)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before ``end`` is processed: the subscription follows."""
@@ -141,7 +138,7 @@ class Cluster:
             read_ahead_messages=min(rows_max, 1000),
             timeout_s=self._options.poll_timeout_s,
         )
-        reader = self._loop.run(_opened(opening))
+        reader = self._patiently(partial(_opened, opening))
         try:
             while found := self._loop.run(reader.read(min(rows_max, 1000))):
                 for entry in found:
@@ -180,24 +177,8 @@ class Cluster:
         consumer, last = self._subscriptions[topic], last_before(end)
         self._patiently(lambda: consumer.ack_confirmed(last, cumulative=True))
 
-    def _patiently(self, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
-        """Ask again after failures that may pass, until ``pollTimeoutMs`` is over."""
-        give_up_s = time.monotonic() + self._options.poll_timeout_s
-        pause_s = RETRY_FIRST_S
-        while True:
-            try:
-                return self._loop.run(ask())
-            except (OSError, ClientError, AdminRefused) as error:
-                if not _may_pass(error) or time.monotonic() + pause_s > give_up_s:
-                    raise
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_LIMIT_S)
-
-
-def _may_pass(error: OSError | ClientError | AdminRefused) -> bool:
-    if isinstance(error, AdminRefused):
-        return error.status >= 500
-    return isinstance(error, OSError) or error.retry
+    def _patiently(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        return self._loop.run(patiently(ask, self._options.poll_timeout_s))
 
 
 async def _opened(opening: Callable[[], Opening[OpenT]]) -> OpenT:

@@ -7,22 +7,25 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Generator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.integration.cluster_process import StandaloneProcess
-from tests.integration.rest import rest
+from tests.integration.rest import metric, rest
 from tests.integration.waiting import eventually
 
 import geminga.sync
+from pyspark_geminga import commit_from_checkpoint
 
 DRIVER = Path(__file__).parent / "streaming_driver.py"
 
@@ -50,6 +53,12 @@ class Topic:
             for number in range(self.published, self.published + count):
                 producer.send_nowait(str(number).encode(), key=f"k{number % 7}")
         self.published += count
+
+    def client_now(self) -> int:
+        """A time between what was published and what will be, in milliseconds."""
+        published = time.time_ns() // 1_000_000
+        eventually(lambda: time.time_ns() // 1_000_000, (published + 2).__le__)
+        return published + 2
 
     def admin(self, method: str, what: str, body: object = None) -> Any:
         status, answer = rest(
@@ -110,7 +119,7 @@ def stream(spark: SparkSession, topic: Topic, tmp_path: Path) -> Stream:
 
 
 @contextmanager
-def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
+def running(query: StreamingQuery) -> Generator[StreamingQuery]:
     try:
         yield query
     finally:
@@ -185,6 +194,132 @@ def test_available_now_with_a_limit_is_several_batches_and_ends(
     topic.publish(30)
     stream.read_available(maxBytesPerTrigger="1000")
     assert stream.rows == list(range(330))
+
+
+@dataclass
+class Order:
+    """What is ordered."""
+
+    id: int
+    item: str
+    price: float | None = None
+
+
+def test_payloads_become_the_columns_of_the_topics_schema(
+    spark: SparkSession, topic: Topic
+) -> None:
+    orders = [Order(number, f"item {number}", number / 4 or None) for number in range(20)]
+    with topic.client.producer(topic.name, schema=geminga.AvroSchema(Order)) as producer:
+        for order in orders:
+            producer.send_nowait(order)
+    frame = spark.read.format("pulsar").options(**topic.options(metadataColumns="__key")).load()
+    assert frame.columns == ["id", "item", "price", "__key"]
+    rows = frame.where("id % 2 = 1").select("id", "item", "price").orderBy("id").collect()
+    assert [Order(*row) for row in rows] == orders[1::2]
+    raw = spark.read.format("pulsar").options(**topic.options(valueMode="raw")).load()
+    assert raw.columns[0] == "value"
+    assert len(raw.select("value").collect()) == 20
+    chosen = spark.read.format("pulsar").options(**topic.options()).schema("price double").load()
+    assert chosen.where("price is null").count() == 1
+    with pytest.raises(AnalysisException, match="there is no column 'prize', but id, item, price"):
+        spark.read.format("pulsar").options(**topic.options()).schema("prize int").load().collect()
+
+
+@pytest.mark.full
+def test_ids_times_and_filters_choose_what_is_read(spark: SparkSession, topic: Topic) -> None:
+    topic.publish(40)
+    until = topic.client_now()
+    topic.publish(40)
+
+    def read(**options: str) -> DataFrame:
+        return spark.read.format("pulsar").options(**topic.options(**options)).load()
+
+    whole = read()
+    ids = [
+        geminga.MessageId.from_bytes(bytes(row[0])) for row in whole.select("__messageId").collect()
+    ]
+    # Of the fourth message of the second batch on, and before the third message of the sixth.
+    first, behind = ids[13], ids[52]
+    starting = json.dumps({topic.name: [first.ledger_id, first.entry_id, first.batch_index]})
+    ending = json.dumps({topic.name: [behind.ledger_id, behind.entry_id, behind.batch_index]})
+    assert numbers(read(startingOffsets=starting, endingOffsets=ending)) == list(range(13, 52))
+    assert numbers(read(startingTime=str(until))) == list(range(40, 80))
+    assert numbers(read(endingTime=str(until))) == list(range(40))
+    matching = (F.col("__topic") == f"persistent://{topic.name}") & (
+        F.col("__publishTime") >= F.timestamp_millis(F.lit(until))
+    )
+    session = spark.newSession()
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    pushed = session.read.format("pulsar").options(**topic.options(filterPushdown="true")).load()
+    assert numbers(pushed.where(matching)) == numbers(whole.where(matching)) == list(range(40, 80))
+    assert numbers(pushed.where(F.col("__topic") == "persistent://public/default/other")) == []
+
+
+@pytest.mark.full
+def test_tasks_share_connections(spark: SparkSession, topic: Topic) -> None:
+    topic.admin("PUT", "/partitions", 4)
+    topic.publish(400)
+    broker = topic.cluster.web_url.removesuffix("/")
+
+    def connections() -> float:
+        return metric(f"{broker}/metrics", "pulsar_active_connections")
+
+    before = connections()
+    for _ in range(3):
+        frame = spark.read.format("pulsar").options(**topic.options(minPartitions="12")).load()
+        assert sorted(numbers(frame)) == list(range(400))
+    # Two tasks at a time, each in a process of its own, and the process that plans.
+    assert connections() - before <= 2 + 2
+
+
+@pytest.mark.full
+def test_a_checkpoint_is_committed_without_another_run(stream: Stream, topic: Topic) -> None:
+    topic.publish(50)
+    options = {"predefinedSubscription": "spark"}
+    stream.read_available(**options)
+
+    def backlog() -> int:
+        return int(topic.admin("GET", "/stats")["subscriptions"]["spark"]["msgBacklog"])
+
+    assert backlog() == 5
+    ends = commit_from_checkpoint(stream.directory / "checkpoint", {**stream.options, **options})
+    assert list(ends) == [f"persistent://{topic.name}"]
+    assert eventually(backlog, (0).__eq__) == 0
+
+
+@pytest.mark.full
+def test_a_checkpoint_survives_sources_that_are_added_and_removed(
+    spark: SparkSession, topic: Topic, tmp_path: Path
+) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
+    session.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")
+    names = [f"{topic.name}-{each}" for each in "abc"]
+
+    def run(*read: str) -> None:
+        """Everything there is now of these topics, each by a source of its own."""
+        frames = [
+            session.readStream.format("pulsar")
+            .options(**topic.options(topic=name, startingOffsets="earliest"))
+            .name(f"source_{name[-1]}")
+            .load()
+            .select("value")
+            for name in read
+        ]
+        writing = reduce(DataFrame.union, frames).writeStream.trigger(availableNow=True)
+        query = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).start(
+            str(tmp_path / "rows")
+        )
+        query.awaitTermination()
+
+    for name in names:
+        topic.publish(10, name=name)
+    run(*names[:2])
+    topic.publish(10, name=names[1])
+    run(*names[1:])
+    topic.publish(10, name=names[0])
+    run(*names)
+    assert sorted(numbers(spark.read.parquet(str(tmp_path / "rows")))) == list(range(50))
 
 
 @pytest.mark.full

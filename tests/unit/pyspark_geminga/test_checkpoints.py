@@ -54,6 +54,14 @@ def test_the_source_is_found_by_its_topics(checkpoint: Path) -> None:
         read(checkpoint, topic="third")
 
 
+def test_sources_with_names_are_read_too(checkpoint: Path) -> None:
+    lines = ["v2", '{"batchWatermarkMs":0}', f"one:{offset(OTHER, 77)}", f"two:{offset(ORDERS, 5)}"]
+    (checkpoint / "offsets" / "0").write_text("\n".join(lines))
+    found = read(checkpoint)
+    assert found is not None
+    assert found.places == {ORDERS: Place(LogPosition(1, 5))}
+
+
 def test_without_a_batch_that_is_done_there_is_nothing_to_say(tmp_path: Path) -> None:
     assert read(tmp_path) is None
     (tmp_path / "commits").mkdir()

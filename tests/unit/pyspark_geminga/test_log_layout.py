@@ -76,3 +76,41 @@ def test_an_empty_log_has_lost_nothing_of_its_own_ledger() -> None:
     log = LogLayout((Ledger(8, 0, 0),), LogPosition(8, 0))
     assert not log.is_lost(LogPosition(8, 0))
     assert log.is_lost(LogPosition(7, 3))
+
+
+BEFORE = LogLayout((Ledger(4, 10, 1000),), LogPosition(4, 10), entries_added=10)
+
+
+@pytest.mark.parametrize(
+    ("position", "now", "settled"),
+    [
+        # Read to its end, closed and deleted; three entries were added, and are here.
+        (
+            LogPosition(4, 10),
+            LogLayout((Ledger(6, 3, 3),), LogPosition(6, 3), 13),
+            LogPosition(6, 0),
+        ),
+        # One more was added, and went with the ledger.
+        (
+            LogPosition(4, 10),
+            LogLayout((Ledger(6, 3, 3),), LogPosition(6, 3), 14),
+            LogPosition(4, 10),
+        ),
+        # Not read to its end.
+        (
+            LogPosition(4, 9),
+            LogLayout((Ledger(6, 3, 3),), LogPosition(6, 3), 13),
+            LogPosition(4, 9),
+        ),
+        # Another broker has the log, and counts from the start.
+        (
+            LogPosition(4, 10),
+            LogLayout((Ledger(6, 3, 3),), LogPosition(6, 3), 3),
+            LogPosition(4, 10),
+        ),
+    ],
+)
+def test_counts_say_whether_a_ledger_that_is_gone_had_more(
+    position: LogPosition, now: LogLayout, settled: LogPosition
+) -> None:
+    assert now.settled_since(BEFORE, position) == settled

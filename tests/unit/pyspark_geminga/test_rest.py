@@ -11,6 +11,7 @@ from pyspark_geminga.rest import layout_of
 
 def stats(last: str, *ledgers: tuple[int, int, int], current: tuple[int, int] = (0, 0)) -> Any:
     return {
+        "entriesAddedCounter": 12,
         "lastConfirmedEntry": last,
         "currentLedgerEntries": current[0],
         "currentLedgerSize": current[1],
@@ -20,7 +21,7 @@ def stats(last: str, *ledgers: tuple[int, int, int], current: tuple[int, int] = 
 
 def test_of_the_ledger_that_is_written_the_list_says_nothing() -> None:
     said = stats("9:1", (4, 10, 1000), (9, 0, 0), current=(2, 20))
-    expected = LogLayout((Ledger(4, 10, 1000), Ledger(9, 2, 20)), LogPosition(9, 2))
+    expected = LogLayout((Ledger(4, 10, 1000), Ledger(9, 2, 20)), LogPosition(9, 2), 12)
     assert layout_of(said) == expected
 
 
@@ -35,7 +36,7 @@ def test_a_new_ledger_without_entries() -> None:
 
 def test_a_topic_without_messages() -> None:
     assert layout_of(stats("4:-1", (4, 0, 0))).end == LogPosition(4, 0)
-    assert layout_of(stats("-1:-1")) == LogLayout((), LOG_START)
+    assert layout_of(stats("-1:-1")) == LogLayout((), LOG_START, 12)
 
 
 def test_sizes_may_exceed_32_bits() -> None:

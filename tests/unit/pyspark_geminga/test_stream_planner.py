@@ -28,8 +28,10 @@ class FakeLog:
     """A log of entries with so many rows each; entries of the first ledgers may be trimmed."""
 
     ledgers: dict[int, list[int]] = field(default_factory=lambda: {1: []})
+    added: int = 0
 
     def add(self, *rows: int) -> None:
+        self.added += len(rows) or 1
         self.ledgers[max(self.ledgers)].extend(rows or (1,))
 
     def roll(self) -> None:
@@ -45,7 +47,9 @@ class FakeLog:
             Ledger(each, len(rows), 100 * len(rows)) for each, rows in self.ledgers.items()
         )
         written = [each for each in ledgers if each.entries] or [ledgers[-1]]
-        return LogLayout(ledgers, LogPosition(written[-1].ledger_id, written[-1].entries))
+        return LogLayout(
+            ledgers, LogPosition(written[-1].ledger_id, written[-1].entries), self.added
+        )
 
     def stored(self, start: LogPosition, end: LogPosition) -> list[LogPosition]:
         return [
@@ -268,6 +272,18 @@ def test_a_ledger_that_is_deleted_is_a_loss_only_if_it_was_not_read(is_read: boo
             query.batch()
 
 
+def test_a_ledger_that_was_read_may_be_closed_and_deleted_between_two_looks() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1, 1]}), b=FakeLog())
+    query = Query(cluster, cluster.planner())
+    assert query.batch()
+    assert not query.batch()
+    cluster.logs[A].roll()
+    cluster.logs[A].add(1, 1)
+    cluster.logs[A].trim()
+    assert query.batch()
+    assert query.read[-2:] == [(A, LogPosition(2, 0)), (A, LogPosition(2, 1))]
+
+
 def test_where_loss_is_allowed_the_first_message_that_is_left_is_read() -> None:
     cluster = FakeCluster(a=FakeLog({1: [1, 1]}), b=FakeLog())
     query = Query(cluster, cluster.planner(failOnDataLoss="false"))
@@ -335,6 +351,18 @@ def test_a_subscription_follows_what_is_processed() -> None:
     assert cluster.acknowledged[A] == LogPosition(1, 0)  # where the query begins
     query.planner.commit(query.start)
     assert cluster.acknowledged == {A: LogPosition(1, 2), B: LogPosition(1, 0)}
+
+
+def test_the_subscription_is_left_on_a_topic_that_was_deleted() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1]}), b=FakeLog())
+    query = Query(cluster, cluster.planner(predefinedSubscription="spark", failOnDataLoss="false"))
+    assert query.batch()
+    del cluster.logs[A]
+    cluster.logs[B].add()
+    assert query.batch()
+    assert cluster.followed == [B]  # a consumer that stays would have the topic made again
+    query.planner.commit(query.start)
+    assert cluster.acknowledged[B] == LogPosition(1, 1)
 
 
 def test_without_a_subscription_nothing_is_acknowledged() -> None:

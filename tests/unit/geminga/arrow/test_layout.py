@@ -77,9 +77,12 @@ def test_runs_of_messages_of_one_size_are_looked_at_together(
     count = 10 * RUN_FIRST
     looked_at: list[int] = []
     usual = layout_module._usual
-    monkeypatch.setattr(
-        layout_module, "_usual", lambda *args: (looked_at.append(args[1]), usual(*args))[1]
-    )
+
+    def counted(buffer: bytes, position: int, end: int) -> tuple[int, int, int, int] | None:
+        looked_at.append(position)
+        return usual(buffer, position, end)
+
+    monkeypatch.setattr(layout_module, "_usual", counted)
     body = encode_numbered_batch([b"x" * 1000] * count, [b""] * count, range(count))
     assert batch_layout(body, 0, count).said == {}
     assert len(looked_at) < 10
