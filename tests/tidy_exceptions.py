@@ -9,12 +9,17 @@ MAY_IMPORT_TIME = {
     "cli/geminga_cli/admin/topics.py": "it waits in a process of its own",
     "cli/geminga_cli/commands/health.py": "it waits in a process of its own",
     "cli/pytest_geminga/clusters.py": "it waits in the process of the tests",
+    "spark_jobs/pyspark_geminga/broker_view.py": "the threads of Spark's planner wait",
+    "spark_jobs/pyspark_geminga/stream_reader.py": "the threads of Spark's planner wait",
     "runtime/geminga_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
 }
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.
 MAY_OPEN_FILES = {
     "runtime/geminga_runtime/disk.py": "it is the disk",
     "runtime/geminga_runtime/java.py": "the release file of somebody's Java",
+    "spark_jobs/pyspark_geminga/access.py": "the files of tokens and keys that options name",
+    "spark_jobs/pyspark_geminga/checkpoints.py": "Spark's checkpoint",
+    "spark_jobs/pyspark_geminga/demo/events.py": "the files of which the demo's events tell",
     "runtime/geminga_server/directories.py": "the lock of a data directory",
     "runtime/geminga_server/config/loading.py": "the config is read before anything runs",
     "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
@@ -35,7 +40,14 @@ MAY_OPEN_FILES = {
     "cli/geminga_cli/whole_file.py": "the supervisor has no thread for a disk",
 }
 # What stands on the client's lower floors, and why; all others import from ``geminga`` alone.
-MAY_IMPORT_THE_CLIENTS_INSIDE = {"tests/simulation/reading.py": "readers, a channel each"}
+MAY_IMPORT_THE_CLIENTS_INSIDE = {
+    "spark_jobs/pyspark_geminga/sink/options.py": "names of compressions and hashes",
+    "spark_jobs/pyspark_geminga/sink/routing.py": "keys go to the partitions that producers choose",
+    "tests/integration/spark/test_sink.py": "the same",
+    "tests/unit/pyspark_geminga/sink/test_rows.py": "what a row's columns became",
+    "tests/simulation/planted.py": "bugs are planted in it",
+    "tests/simulation/reading.py": "readers, a channel each",
+}
 # Tests of something that is no single module, and what it is.
 MIRRORS_NO_MODULE = {
     "tests/unit/geminga/consumers/test_never_losing.py": "what users of other clients lost",
