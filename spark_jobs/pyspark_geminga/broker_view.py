@@ -20,6 +20,7 @@ from geminga import (
     LOG_START,
     Client,
     ClientError,
+    ConsumerBusy,
     LogPosition,
     MessageId,
     NotAllowed,
@@ -235,4 +236,6 @@ async def patiently(ask: Callable[[], Awaitable[AnswerT]], timeout_s: float) -> 
 def _may_pass(error: OSError | ClientError | AdminRefused) -> bool:
     if isinstance(error, AdminRefused):
         return error.status >= SERVER_ERRORS
-    return isinstance(error, OSError) or error.retry
+    # A subscription may still have the consumer of this query's earlier life, on a machine that is
+    # gone: the broker learns that after a while.
+    return isinstance(error, (OSError, ConsumerBusy)) or error.retry

@@ -8,7 +8,8 @@ Spark calls is in ``stream_reader.py``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,8 +57,8 @@ class StreamCluster(Protocol):
         """The position that the options ask for."""
         ...
 
-    def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Iterator[CountedEntry]:
-        """The entries between, one after the other: as few are read ahead as can be."""
+    def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Generator[CountedEntry]:
+        """The entries between, one after the other; closing it leaves the broker."""
         ...
 
     def follow(self, topics: Sequence[str]) -> None:
@@ -281,10 +282,12 @@ class StreamPlanner:
             return {topic: backlog.position for topic, backlog in by_bytes.items()}
         if limit.rows is not None:
             by_rows: dict[str, RowBacklog] = {}
-            for topic, (begin, target) in backlogs.items():
-                entries = self._cluster.entries(topic, begin, target)
-                by_rows[topic] = RowBacklog(entries, begin, target)
-            water_fill(by_rows, limit.rows)
+            with ExitStack() as reading:
+                for topic, (begin, target) in backlogs.items():
+                    entries = self._cluster.entries(topic, begin, target)
+                    reading.enter_context(closing(entries))
+                    by_rows[topic] = RowBacklog(entries, begin, target)
+                water_fill(by_rows, limit.rows)
             return {topic: backlog.position for topic, backlog in by_rows.items()}
         return {topic: target for topic, (_, target) in backlogs.items()}
 
