@@ -164,8 +164,8 @@ class BrokerView:
         self._partitions = dict(zip(names, counts, strict=True))
 
     async def _existing(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those that are there. Lists are asked: anything that is asked of a topic itself may
-        create it. Who may not see the lists knows its topics."""
+        """Those that are there, by lists of namespaces: other requests about a topic may create it.
+        A role that may not see lists gets all the names that it gave."""
         namespaces = sorted({str(TopicName.parse(name).namespace) for name in names})
         try:
             lists = await asyncio.gather(*[self._listed(each) for each in namespaces])

@@ -93,6 +93,7 @@ class StreamPlanner:
         self._ask_at_s = 0.0
         # Spark asks for the initial offset twice, and again after a restart.
         self._initial: SourceOffset | None = None
+        self._has_begun = False
         # With Trigger.AvailableNow: where each topic ended when the query began.
         self._targets: Mapping[str, LogPosition] | None = None
         self._planned: SourceOffset | None = None
@@ -114,8 +115,6 @@ class StreamPlanner:
                 },
                 is_initial=True,
             )
-            for topic, place in self._initial.places.items():
-                self._acknowledge(topic, place.position)
         return self._initial
 
     def freeze(self) -> None:
@@ -129,6 +128,11 @@ class StreamPlanner:
         Raises ``DataLost``.
         """
         snapshot = self._news_since(start)
+        if start.is_initial and not self._has_begun:
+            # Not where the initial offset is made: Spark has it made again for a query that has a
+            # checkpoint, and what lies before the new one may not be processed.
+            self.commit(start)
+            self._has_begun = True
         begins = self._begins(start, snapshot)
         gone = self._gone(start, snapshot)
         backlogs = {

@@ -358,6 +358,22 @@ def test_a_subscription_follows_what_is_processed() -> None:
     assert cluster.acknowledged == {A: LogPosition(1, 2), B: LogPosition(1, 0)}
 
 
+def test_a_restart_acknowledges_nothing_that_was_not_processed() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1]}), b=FakeLog())
+    options = {"predefinedSubscription": "spark", "startingOffsets": "latest"}
+    query = Query(cluster, cluster.planner(**options))
+    assert not query.plan()
+    assert cluster.acknowledged[A] == LogPosition(1, 1)  # what the query does not want
+    cluster.logs[A].add(1)
+    assert query.plan()
+    cluster.logs[A].add(1)
+    query.restart(**options)
+    query.planner.initial_offset()  # as Spark asks again, though there is a checkpoint
+    query.run()
+    assert query.plan()
+    assert cluster.acknowledged[A] == LogPosition(1, 1)
+
+
 def test_the_subscription_is_left_on_a_topic_that_was_deleted() -> None:
     cluster = FakeCluster(a=FakeLog({1: [1]}), b=FakeLog())
     query = Query(cluster, cluster.planner(predefinedSubscription="spark", failOnDataLoss="false"))
