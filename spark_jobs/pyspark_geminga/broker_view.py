@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -78,7 +78,10 @@ class BrokerView:
         # How many partitions each topic has, as it was told last; 0 for one without.
         self._partitions: dict[str, int] = {}
         self._refresh_at_s: float | None = None  # before the first time
-        # Without a REST side: attached to each topic, they are asked where it ends.
+        self._has_transactions: bool | None = None  # before it was asked
+        # Without a REST side, or with transactions: attached to each topic, they are asked up to
+        # where it can be read. The REST side tells of what is stored, also in open transactions:
+        # reading up to there would pass messages by that come to light later.
         self._readers: dict[str, Reader[bytes]] = {}
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
 
@@ -100,6 +103,8 @@ class BrokerView:
         if self._refresh_at_s is None or asked_s >= self._refresh_at_s:
             await self._find_topics()
             self._refresh_at_s = asked_s + TOPICS_REFRESH_S
+        if self._admin is not None and self._has_transactions is None:
+            self._has_transactions = await self._admin.has_transactions()
         layouts: dict[str, LogLayout] = {}
         found = await asyncio.gather(
             *[self._layouts(topic, count) for topic, count in self._partitions.items()]
@@ -187,7 +192,14 @@ class BrokerView:
 
     async def _layouts(self, topic: str, partitions: int) -> dict[str, LogLayout | None]:
         if self._admin is not None:
-            return await self._admin.layouts(topic, partitions)
+            layouts = await self._admin.layouts(topic, partitions)
+            if self._has_transactions:
+                known = {each: layout for each, layout in layouts.items() if layout is not None}
+                ends = await asyncio.gather(*[self._end(each) for each in known])
+                for (each, layout), end in zip(known.items(), ends, strict=True):
+                    if end is not None and end < layout.end:
+                        layouts[each] = replace(layout, end=end)
+            return layouts
         name = TopicName.parse(topic)
         names = [str(name.partition(each)) for each in range(partitions)] or [topic]
         ends = await asyncio.gather(*[self._end(each) for each in names])
