@@ -46,26 +46,35 @@ def commit_from_checkpoint(
 
 
 def committed_offset(checkpoint: Path, options: SourceOptions) -> SourceOffset | None:
-    """The end of the last batch that is done, of the source that reads the options' topics.
+    """The end of the last batch that is done, of the source that reads the options' topics."""
+    offsets = committed_offsets(checkpoint)
+    if offsets is None:
+        return None
+    for offset in offsets:
+        if any(options.topics.covers(topic) for topic in offset.places):
+            return offset
+    raise InvalidOffset(f"no source in {checkpoint} reads the topics of the options")
+
+
+def committed_offsets(checkpoint: Path) -> list[SourceOffset] | None:
+    """The ends of the last batch that is done, of all sources of this kind; ``None`` if none is.
 
     A batch is done when ``commits`` has a file of its number. ``offsets`` has a file for each batch
     that was planned: a version, a line about the query, then a line for each source.
     """
     commits = checkpoint / "commits"
-    if not commits.is_dir():
+    done = (int(each.name) for each in commits.glob("*") if each.name.isdigit())
+    last = max(done, default=None)
+    if last is None:
         return None
-    done = [int(each.name) for each in commits.iterdir() if each.name.isdigit()]
-    if not done:
-        return None
-    lines = (checkpoint / "offsets" / str(max(done))).read_text(encoding="utf-8").splitlines()
+    found: list[SourceOffset] = []
+    lines = (checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()
     for line in lines[2:]:
         try:
-            offset = SourceOffset.from_json(json.loads(line[line.find("{") :]))
+            found.append(SourceOffset.from_json(json.loads(line[line.find("{") :])))
         except (ValueError, InvalidOffset):
             continue  # of another kind of source
-        if any(options.topics.covers(topic) for topic in offset.places):
-            return offset
-    raise InvalidOffset(f"no source in {checkpoint} reads the topics of the options")
+    return found
 
 
 async def _acknowledge(client: Client, subscription: str, ends: Mapping[str, LogPosition]) -> None:

@@ -72,6 +72,23 @@ class AdminClient:
         except AdminRefused as refusal:
             return refusal.status in FORBIDDEN  # 503 says that they are switched off
 
+    async def backlogs(self, topic: str) -> dict[str, int] | None:
+        """How much of a topic, of all its partitions if it has some, each subscription has not
+        acknowledged; ``None`` if there is no such topic. Raises ``AdminRefused`` or ``OSError``."""
+        name = TopicName.parse(topic)
+        document = await self.get(name, "stats") or await self.get(name, "partitioned-stats")
+        if document is None:
+            return None
+        subscriptions: dict[str, dict[str, Any]] = document["subscriptions"]
+        return {name: int(each["msgBacklog"]) for name, each in subscriptions.items()}
+
+    def close(self) -> None:
+        """Close the connections that are kept for the next time."""
+        with self._lock:
+            for idle in self._idle.values():
+                while idle:
+                    idle.pop().close()
+
     async def _layout(self, topic: TopicName) -> LogLayout | None:
         document = await self.get(topic, "internalStats")
         return None if document is None else layout_of(document)

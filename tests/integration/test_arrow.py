@@ -103,6 +103,9 @@ async def _assert_that_pieces_are_the_whole(
     cuts = [LogPosition(each.ledger_id, each.entry_id, each.batch_index) for each in ids[3::40]]
     cuts += [LogPosition(each.ledger_id, each.entry_id + 1) for each in ids[1::100]]
     cuts += [LogPosition(each.ledger_id + 1, 0) for each in ids[::150]]
+    chunked = [each for each in ids if each.first_chunk is not None]
+    assert chunked
+    cuts += [LogPosition(each.ledger_id, each.entry_id) for each in chunked]  # the last chunk
     values: list[bytes] = []
     start = LOG_START
     for cut in (*sorted(set(cuts)), None):

@@ -23,6 +23,7 @@ PRINTED = {
     "by_size": "0 partitions: ",
     "typed-orders": "coffee",
     "plain-orders": "received: a water",
+    "sales": "last sale: tea 2.5",
 }
 
 

@@ -151,6 +151,34 @@ def _clients(scenario: str, title: str, one_by_one: float) -> Iterator[Reported]
         yield Reported("", scenario, phase, "times_official", unit, at_least(times_official))
 
 
+def _client_topics() -> Iterator[Reported]:
+    """Of one client that has very many topics; a topic has one of each."""
+    scenario = "client-topics"
+    for title, phase, budget in (
+        ("client: open a producer", "producer", Budget(16_000)),
+        ("client: open a consumer", "consumer", Budget(16_000)),
+        ("client: a message to each topic", "message", None),
+    ):
+        yield Reported(title, scenario, phase, "cpu_us", "us CPU of the client")
+        yield Reported("", scenario, phase, "per_s", "/s")
+        if budget is not None:
+            yield Reported("", scenario, phase, "bytes", "bytes of the client", budget)
+    yield Reported("", scenario, "message", "connections", "connections", Budget(1))
+
+
+def _spark() -> Iterator[Reported]:
+    """Spark's source and sink, 1 KB, each beside what it cannot do without or stands in for."""
+    for title, phase, figure, unit, budget in (
+        ("Spark: read, one task", "read", "of_arrow", "of our Arrow read", at_least(0.8)),
+        ("", "read", "splits", "times with two splits", at_least(1.5)),
+        ("Spark: read, two tasks", "read two", "of_official", "of official loop", at_least(3)),
+        ("Spark: stream, steady", "stream", "of_batch", "of batch read", at_least(0.7)),
+        ("Spark: the least micro-batch", "floor", "p50_ms", "ms p50", Budget(200)),
+        ("Spark: write, one task", "sink", "of_producer", "of our producer", at_least(0.6)),
+    ):
+        yield Reported(title, "spark", phase, figure, unit, budget)
+
+
 REPORTED: tuple[Reported, ...] = (
     *_throughput("unbatched-1k", "1 KB unbatched", Budget(16, 11, 22.6), Budget(12, 5.8, 54)),
     *_throughput("unbatched-100", "100 B unbatched", Budget(14, 8.8, 20.8), Budget(12, 5.8, 54)),
@@ -177,6 +205,8 @@ REPORTED: tuple[Reported, ...] = (
     Reported("", "end-to-end", "arrival", "cpu_us", "us CPU"),
     *_clients("clients-1k", "1 KB batched", 1.0),
     *_clients("clients-100", "100 B batched", 0.6),
+    *_client_topics(),
+    *_spark(),
     Reported("client: import geminga", "import", "import", "cpu_ms", "ms CPU", Budget(150)),
     *_catch_up("catch-up", "read a backlog", at_least(200)),
     *_catch_up("catch-up-unequal", "the same, unequal batches"),

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.performance import spark
 from tests.performance.bookie_loads import LoadedBookie, adds, reads
 from tests.performance.catch_up import catch_up, catch_up_unequal
+from tests.performance.client_topics import client_topics
 from tests.performance.clients import clients, importing
 from tests.performance.crowds import KEY_SHARED, SHARED, crowd, many_topics
 from tests.performance.idle_topics import idle_topics
@@ -83,7 +85,20 @@ LOADS = (
     ),
     Scenario("clients-1k", partial(_clients, size=KB), 100_000, 10_000),
     Scenario("clients-100", partial(_clients, size=100), 200_000, 10_000),
+    Scenario(
+        "client-topics",
+        lambda server, amount: client_topics(server, topics=int(amount)),
+        10_000,
+        200,
+    ),
     Scenario("import", lambda _, __: importing(), 1, 1),
+    Scenario(
+        "spark",
+        lambda server, amount: spark.spark(server, messages=int(amount), size=KB),
+        400_000,
+        1_000,  # its process warms up by itself, and ends with each round
+        spark.why_left_out,
+    ),
     _perf("perf-1k", 100_000, size=KB, batched=False),
     _perf("perf-100", 100_000, size=100, batched=False),
     _perf("perf-batched-1k", 400_000, size=KB, batched=True),

@@ -1,4 +1,4 @@
-"""Columns of what messages are and say: their payloads, ids, keys, times and properties.
+"""Columns of what messages say besides their payloads: ids, keys, times and properties.
 
 Most messages of a batch say nothing of their own but their size: what they have in common is noted
 once for each entry, and only messages that say more are looked at one by one.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
 
+from geminga.arrow.layout import BatchLayout
 from geminga.messages import MessageId
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
 from geminga_protocol.pulsar.integers import encode_varint
@@ -34,7 +35,6 @@ METADATA_FIELDS: Mapping[str, pa.Field] = {
 US_A_MS = 1000
 # Batch indexes as message ids have them; batches of more messages are rare, and made one by one.
 VARINTS = [encode_varint(index) for index in range(1 << 12)]
-_TWO_BYTES_FROM = 128
 
 
 class MetadataRows:
@@ -48,12 +48,14 @@ class MetadataRows:
         self._publish_times_us = array("q")
         # Of the rows that say something of their own.
         self._said: dict[int, Said] = {}
+        # Of the rows that say no more than a key.
+        self._keys: dict[int, bytes] = {}
         # Rows of entries whose metadata cannot be read.
         self._without: list[int] = []
         self.count = 0
         self._columns: Mapping[str, Callable[[], pa.Array]] = {
-            KEY: lambda: pa.array(self.keys(), pa.binary()),
-            TOPIC: self._topics,
+            KEY: self._key_column,
+            TOPIC: lambda: pa.repeat(pa.scalar(self._topic, pa.string()), self.count),
             MESSAGE_ID: self._message_ids,
             PUBLISH_TIME: self._publish_times,
             EVENT_TIME: self._event_times,
@@ -80,9 +82,9 @@ class MetadataRows:
         entry: tuple[int, int],
         metadata: MessageMetadata,
         batch_indexes: Sequence[int],
-        said: Iterable[tuple[int, SingleMessageMetadata]],
+        layout: BatchLayout,
     ) -> None:
-        """Messages of one batch; of those that say more, ``said`` has the place among them."""
+        """Messages of one batch; the ``layout`` is that of these messages."""
         # MessageIdData{ledgerId=1, entryId=2, partition=3, batch_index=4, batch_size=6}
         before = b"\x08" + encode_varint(entry[0]) + b"\x10" + encode_varint(entry[1])
         before += self._partition + b"\x20"
@@ -99,8 +101,10 @@ class MetadataRows:
         around = len(before) + len(behind)
         self._id_bytes += [around + len(varint) for varint in varints]
         self._publish_times_us += array("q", (metadata.publish_time * US_A_MS,)) * size
-        for place, single in said:
+        for place, single in layout.said.items():
             self._said[self.count + place] = single
+        for place, key in layout.keys.items():
+            self._keys[self.count + place] = key
         self.count += size
 
     # ---- columns
@@ -112,12 +116,19 @@ class MetadataRows:
     def keys(self) -> list[bytes | None]:
         """The keys of all rows."""
         keys: list[bytes | None] = [None] * self.count
+        for row, short_key in self._keys.items():
+            keys[row] = short_key
         for row, said in self._said.items():
             if said.HasField("partition_key"):
                 key = said.partition_key
                 is_bytes = said.partition_key_b64_encoded
                 keys[row] = base64.b64decode(key) if is_bytes else key.encode()
         return keys
+
+    def _key_column(self) -> pa.Array:
+        if not self._keys and not self._said:
+            return pa.nulls(self.count, pa.binary())
+        return pa.array(self.keys(), pa.binary())
 
     def _publish_times(self) -> pa.Array:
         if not self._without:
@@ -128,14 +139,10 @@ class MetadataRows:
             del known[row]
         return pa.array([known.get(row) for row in range(self.count)], TIMESTAMP)
 
-    def _topics(self) -> pa.Array:
-        topic = self._topic.encode()
-        offsets = array("i", range(0, len(topic) * (self.count + 1), len(topic)))
-        return _by_offsets(pa.string(), offsets, topic * self.count)
-
     def _message_ids(self) -> pa.Array:
         offsets = array("i", accumulate(self._id_bytes, initial=0))
-        return _by_offsets(pa.binary(), offsets, b"".join(self._id_parts))
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(self._id_parts))]
+        return pa.Array.from_buffers(pa.binary(), self.count, buffers)
 
     def _event_times(self) -> pa.Array:
         # Protobuf's 0 stands for none.
@@ -145,6 +152,11 @@ class MetadataRows:
         return pa.array([times.get(row) for row in range(self.count)], TIMESTAMP)
 
     def _properties(self) -> pa.Array:
+        if not self._said:
+            none = pa.array([], pa.string())
+            starts = [None, pa.py_buffer(bytes(4 * (self.count + 1)))]
+            offsets = pa.Array.from_buffers(pa.int32(), self.count + 1, starts)
+            return pa.MapArray.from_arrays(offsets, none, none)
         sizes = [0] * self.count
         pairs: list[tuple[str, str]] = []
         for row, said in self._said.items():
@@ -158,9 +170,3 @@ class MetadataRows:
         return pa.MapArray.from_arrays(
             offsets, pa.array(keys, pa.string()), pa.array(values, pa.string())
         )
-
-
-def _by_offsets(kind: pa.DataType, offsets: array[int], content: bytes) -> pa.Array:
-    """Texts or bytes that stand one behind the other; none is null."""
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
-    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers)

@@ -6,17 +6,20 @@ What cannot be opened or decoded becomes an error, a row without a value, or no 
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
 
-from geminga.arrow.codecs import Errors, VersionRun
+from geminga._channels.ack_group import Position
+from geminga.arrow.codecs import Errors, RawCodec, VersionRun
 from geminga.arrow.columns import METADATA_FIELDS, MetadataRows
+from geminga.arrow.layout import batch_layout
 from geminga.arrow.payloads import VALUE, KeyValueCodec, codec_of, payload_fields
 from geminga.consumers.chunks import PendingChunks
-from geminga.consumers.entries import BATCH_MESSAGES_MAX, BodyOpener
+from geminga.consumers.entries import BATCH_MESSAGES_MAX, Body, BodyOpener
 from geminga.consumers.entry_reader import RawEntry
 from geminga.decryption import Decryptor, PrivateKeyReader
 from geminga.errors import UnreadableMessage
@@ -25,8 +28,7 @@ from geminga.messages import MessageId
 from geminga.schemas.key_value import join
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
-from geminga_protocol.pulsar.payload import split_batch_lazily
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import SystemClock
 
@@ -77,27 +79,59 @@ class Wanted:
 
 
 class Rows:
-    """Rows of one record batch, as they come."""
+    """Rows of one record batch, as they come.
+
+    Payloads stay in their entries until all are gathered at once, which copies them twice.
+    """
 
     def __init__(self, topic: TopicName) -> None:
         self.metadata = MetadataRows(str(topic), topic.partition_index)
-        self.values: list[bytes | None] = []
-        self.value_bytes = 0
         self.versions: list[VersionRun] = []
         # Why rows have no value, and what they would have it of.
         self.errors: Errors = {}
         self.corrupt: dict[int, bytes | None] = {}
+        # What the entries hold, and how much it is together.
+        self._contents: list[bytes] = []
+        self.content_bytes = 0
+        # The start and the end of each payload in the contents; null are the values of some rows.
+        self._bounds = array("i")
+        self._null_rows: list[int] = []
 
     @property
     def count(self) -> int:
         """How many there are."""
         return self.metadata.count
 
+    def add_content(self, content: bytes, bounds: array[int]) -> None:
+        """Payloads are in there, between such bounds, for rows that are added next."""
+        self._contents.append(content)
+        self.content_bytes += len(content)
+        self._bounds += bounds
+
+    def add_null(self, row: int) -> None:
+        """The value of that row is null; its payload is empty or anything."""
+        self._null_rows.append(row)
+
     def add_version(self, count: int, version: bytes | None) -> None:
         """The next ``count`` rows are of that version of the schema."""
         if self.versions and self.versions[-1][1] == version:
             count += self.versions.pop()[0]
         self.versions.append((count, version))
+
+    def payloads(self) -> pa.Array:
+        """The payloads of all rows."""
+        if not self.count:
+            return pa.array([], pa.binary())
+        # Between each two payloads there is what stands between them: they are every other one.
+        buffers = [None, pa.py_buffer(self._bounds), pa.py_buffer(b"".join(self._contents))]
+        pieces = pa.Array.from_buffers(pa.binary(), 2 * self.count - 1, buffers)
+        places = array("i", range(0, 2 * self.count, 2))
+        if not self._null_rows:
+            every_other = [None, pa.py_buffer(places)]
+            return pieces.take(pa.Array.from_buffers(pa.int32(), self.count, every_other))
+        is_null = set(self._null_rows)
+        wanted = [None if row in is_null else place for row, place in enumerate(places)]
+        return pieces.take(pa.array(wanted, pa.int32()))
 
 
 class RowOpener:
@@ -123,6 +157,55 @@ class RowOpener:
         self._chunks = PendingChunks(CHUNKED_MESSAGES_MAX, math.inf, SystemClock())
         decryptor = None if decryption is None else Decryptor(decryption)
         self._bodies = BodyOpener(self._chunks, decryptor)
+        # Messages that began before the start, and were looked for there: why they are no rows.
+        self._without_beginning: dict[str, str | None] = {}
+
+    # ---- chunks of messages that began before the start
+
+    def lacks_beginning(self, entry: RawEntry) -> bool:
+        """Is it a chunk of a message that began before the start, for all that is known?"""
+        metadata = entry.metadata
+        return (
+            metadata is not None
+            and metadata.num_chunks_from_msg > 1
+            and metadata.chunk_id > 0
+            and self._chunks.next_chunk(metadata.uuid) == 0
+            and metadata.uuid not in self._without_beginning
+        )
+
+    def add_earlier(self, entry: RawEntry, uuid: str) -> None:
+        """An entry from before the start, which may have a chunk of that message."""
+        metadata = entry.metadata
+        if (
+            metadata is not None
+            and metadata.uuid == uuid
+            and metadata.chunk_id == self._chunks.next_chunk(uuid)
+        ):
+            body = entry.payload[entry.body_start :]
+            try:
+                self._bodies.open(metadata, body, entry.position.entry)
+            except UnreadableMessage as error:
+                self.give_up(uuid, str(error))
+
+    def give_up(self, uuid: str, reason: str | None) -> None:
+        """The message is no row: it has no beginning, or is a bad record for a ``reason``."""
+        if len(self._without_beginning) >= CHUNKED_MESSAGES_MAX:
+            del self._without_beginning[next(iter(self._without_beginning))]
+        self._without_beginning[uuid] = reason
+
+    def _opened(self, entry: RawEntry, metadata: MessageMetadata) -> Body | None:
+        """The body of an entry that is not plain; ``None`` for one that completes no message."""
+        if metadata.num_chunks_from_msg > 1:
+            expected = self._chunks.next_chunk(metadata.uuid)
+            is_last = metadata.chunk_id == metadata.num_chunks_from_msg - 1
+            if expected == 0 and metadata.chunk_id > 0:
+                reason = self._without_beginning.get(metadata.uuid)
+                if reason is not None and is_last:
+                    raise UnreadableMessage(reason)
+                return None
+            if 0 < metadata.chunk_id < expected:
+                return None  # its producer sent it again
+        return self._bodies.open(metadata, entry.payload[entry.body_start :], entry.position.entry)
 
     # ---- entries
 
@@ -159,8 +242,9 @@ class RowOpener:
         if mode == "permissive":
             rows.corrupt[rows.count] = entry.payload[entry.body_start :]
             rows.errors[rows.count] = reason
+            rows.add_null(rows.count)
+            rows.add_content(b"", array("i", (rows.content_bytes,) * 2))
             rows.metadata.add_single(self._id(entry), entry.metadata)
-            rows.values.append(None)
             rows.add_version(1, None)
 
     def _id(self, entry: RawEntry, first: tuple[int, int] | None = None) -> MessageId:
@@ -176,58 +260,56 @@ class RowOpener:
         position, metadata = (entry.ledger_id, entry.entry_id), entry.metadata
         if metadata is None:
             raise UnreadableMessage(entry.error or "")
-        body = self._bodies.open(metadata, entry.payload[entry.body_start :], position)
-        if body is None:
-            return
-        version = metadata.schema_version if metadata.HasField("schema_version") else None
-        if metadata.HasField("num_messages_in_batch") and not body.earlier:
-            before = rows.count
-            self._add_batch(position, metadata, body.content, rows)
-            rows.add_version(rows.count - before, version)
-            return
-        if position == self.start.entry and self.start.batch_index > 0:
+        content, start = entry.payload, entry.body_start
+        chunks: tuple[Position, ...] = ()
+        if metadata.compression or metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
+            body = self._opened(entry, metadata)
+            if body is None:
+                return
+            content, start, chunks = body.content, 0, body.earlier
+        before = rows.count
+        if metadata.HasField("num_messages_in_batch") and not chunks:
+            self._add_batch(position, metadata, content, start, rows)
+        elif position == self.start.entry and self.start.batch_index > 0:
             return  # the start lies behind the only message of its entry
-        rows.metadata.add_single(
-            self._id(entry, body.earlier[0] if body.earlier else None), metadata
-        )
-        rows.values.append(None if metadata.null_value else body.content)
-        rows.value_bytes += len(body.content)
-        rows.add_version(1, version)
+        else:
+            if metadata.null_value:
+                rows.add_null(before)
+            base = rows.content_bytes
+            rows.add_content(content, array("i", (base + start, base + len(content))))
+            first = chunks[0] if chunks else None
+            rows.metadata.add_single(self._id(entry, first), metadata)
+        version = metadata.schema_version if metadata.HasField("schema_version") else None
+        rows.add_version(rows.count - before, version)
 
     def _add_batch(
-        self, position: tuple[int, int], metadata: MessageMetadata, body: bytes, rows: Rows
+        self,
+        position: tuple[int, int],
+        metadata: MessageMetadata,
+        content: bytes,
+        start: int,
+        rows: Rows,
     ) -> None:
         size = metadata.num_messages_in_batch
         if not 0 < size <= BATCH_MESSAGES_MAX:
             raise UnreadableMessage(f"it is a batch of {size} messages")
-        messages = split_batch_lazily(body, size)
+        layout = batch_layout(content, start, size, rows.content_bytes)
         first, behind = 0, size
         if position == self.start.entry:
             first = max(0, self.start.batch_index)
         if self.end is not None and position == self.end.entry:
             behind = min(size, self.end.batch_index)
         indexes: Sequence[int] = range(first, behind)
+        said = layout.said
+        if any(single.compacted_out for single in said.values()):
+            indexes = [n for n in indexes if n not in said or not said[n].compacted_out]
         if len(indexes) < size:
-            messages = messages[first:behind]
-        said: list[tuple[int, SingleMessageMetadata]] = [
-            (place, single)
-            for place, (single, _) in enumerate(messages)
-            if not isinstance(single, bytes)
-        ]
-        values: list[bytes | None] = [value for _, value in messages]
-        if any(single.compacted_out for _, single in said):
-            gone = {place for place, single in said if single.compacted_out}
-            kept = [place for place in range(len(messages)) if place not in gone]
-            indexes = [indexes[place] for place in kept]
-            values = [values[place] for place in kept]
-            of_place = dict(said)
-            said = [(n, of_place[place]) for n, place in enumerate(kept) if place in of_place]
-        for place, single in said:
+            layout = layout.of(indexes)
+        for place, single in layout.said.items():
             if single.null_value:
-                values[place] = None
-        rows.metadata.add_batch(position, metadata, indexes, said)
-        rows.values += values
-        rows.value_bytes += len(body)
+                rows.add_null(rows.count + place)
+        rows.add_content(content, layout.bounds)
+        rows.metadata.add_batch(position, metadata, indexes, layout)
 
     # ---- record batches
 
@@ -249,7 +331,10 @@ class RowOpener:
         return batch
 
     def _decoded(self, rows: Rows) -> dict[str, pa.Array]:
-        payloads = rows.values
+        column = rows.payloads()
+        if isinstance(self._codec, RawCodec):
+            return {VALUE.name: column}
+        payloads: list[bytes | None] = column.to_pylist()
         if isinstance(self._codec, KeyValueCodec) and self._codec.is_separated:
             payloads = [
                 # Of a message without a value the value of the pair is null.
@@ -267,7 +352,7 @@ class RowOpener:
                 f"message {MessageId.from_bytes(encoded)} of {self.topic}: {reason}"
             )
         rows.errors.update(errors)
-        rows.corrupt.update({row: rows.values[row] for row in errors})
+        rows.corrupt.update({row: payloads[row] for row in errors})
         if not pa.types.is_struct(column.type):
-            return {VALUE: column}
+            return {VALUE.name: column}
         return dict(zip([field.name for field in column.type], column.flatten(), strict=True))

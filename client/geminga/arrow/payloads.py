@@ -21,7 +21,8 @@ from geminga.schemas.key_value import KeyValueEncoding, join, parts_of, split
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
 
-VALUE = "value"
+# The column of payloads that are no records.
+VALUE = pa.field("value", pa.binary())
 KEY_VALUE = ("key", "value")
 
 
@@ -111,4 +112,4 @@ def payload_fields(info: SchemaInfo | None) -> pa.Schema:
     ``MissingExtra`` for Avro without its extra.
     """
     column = codec_of(info).column
-    return pa.schema(list(column) if pa.types.is_struct(column) else [(VALUE, column)])
+    return pa.schema(list(column) if pa.types.is_struct(column) else [(VALUE.name, column)])

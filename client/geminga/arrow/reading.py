@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +19,11 @@ from geminga_protocol.pulsar.topic_names import TopicName
 # Larger record batches no longer fit into a processor's cache, smaller ones cost more each.
 BATCH_ROWS = 8192
 BATCH_BYTES = 8 * 1024 * 1024
+# How far is looked for the beginning of a message in chunks: the chunks of others may lie between,
+# but a producer sends its own in a row. First so many entries, then so many times more.
+LOOK_BACK_ENTRIES = 256
+LOOK_BACK_FACTOR = 8
+LOOK_BACK_ENTRIES_MAX = 100_000
 
 
 def read_batches(
@@ -128,15 +133,17 @@ class RecordBatches:
         while not self._is_over:
             rows = opener.rows()
             assert self._reader is not None
-            while rows.count < self._batch_rows and rows.value_bytes < self._batch_bytes:
+            while rows.count < self._batch_rows and rows.content_bytes < self._batch_bytes:
                 entries = await self._reader.read(
-                    self._batch_rows - rows.count, self._batch_bytes - rows.value_bytes
+                    self._batch_rows - rows.count, self._batch_bytes - rows.content_bytes
                 )
                 if not entries:
                     await self.aclose()
                     break
                 await self._learn_schemas(entries)
                 for entry in entries:
+                    if opener.lacks_beginning(entry):
+                        await self._find_beginning(entry)
                     opener.open(entry, rows)
                 self.next_position = entries[-1].next_position
             batch = opener.batch(rows)
@@ -150,6 +157,31 @@ class RecordBatches:
             version = self._opener.wanted_version(entry)
             if version is not None:
                 self._opener.learn(version, await self._client.schema(self._topic, version))
+
+    async def _find_beginning(self, entry: RawEntry) -> None:
+        """Look before the start for the chunks that a message began with.
+
+        A message in chunks belongs to the range that its last chunk is in.
+        """
+        assert entry.metadata is not None
+        uuid, opener = entry.metadata.uuid, self._opener
+        end = LogPosition(*opener.start.entry)
+        left = LOOK_BACK_ENTRIES_MAX
+        for start in _starts_before(end):
+            async with self._client.entries(
+                self._topic, start, end, timeout_s=self._timeout_s
+            ) as earlier:
+                while left > 0 and (entries := await earlier.read()):
+                    left -= len(entries)
+                    for each in entries:
+                        opener.add_earlier(each, uuid)
+            if not opener.lacks_beginning(entry):
+                return
+            if left <= 0:
+                opener.give_up(uuid, "its first chunk lies too far before the start of the range")
+                return
+        # It was trimmed, or its producer began in the midst of it: consumers get no such message.
+        opener.give_up(uuid, None)
 
     async def aclose(self) -> None:
         """Leave the broker; no batch comes any more. Closing twice is harmless."""
@@ -167,3 +199,23 @@ class RecordBatches:
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+
+def _starts_before(end: LogPosition) -> Iterator[LogPosition]:
+    """Where to begin to read what lies before ``end``, further away each time.
+
+    Which ledgers a topic has is not known, but that older ones have lower ids.
+    """
+    ledger_id, entry_id, _ = end
+    distance = LOOK_BACK_ENTRIES
+    while distance < entry_id:
+        yield LogPosition(ledger_id, entry_id - distance)
+        distance *= LOOK_BACK_FACTOR
+    if entry_id > 0:
+        yield LogPosition(ledger_id, 0)
+    distance = 1
+    while distance <= ledger_id:
+        yield LogPosition(ledger_id - distance, 0)
+        distance *= LOOK_BACK_FACTOR
+    if ledger_id >= 0:
+        yield LOG_START

@@ -75,10 +75,10 @@ class PendingChunks:
         del self._incomplete[uuid]
         return WholeMessage(b"".join(message.bodies), tuple(message.positions[:-1]))
 
-    def wants(self, metadata: MessageMetadata) -> bool:
-        """Is this chunk the next one of its message, of which all before it are here?"""
-        message = self._incomplete.get(metadata.uuid)
-        return metadata.chunk_id == (0 if message is None else len(message.bodies))
+    def next_chunk(self, uuid: str) -> int:
+        """Which chunk of that message is the next one: 0 where none is here."""
+        message = self._incomplete.get(uuid)
+        return 0 if message is None else len(message.bodies)
 
     def clear(self) -> None:
         """Forget everything: all of it comes again."""

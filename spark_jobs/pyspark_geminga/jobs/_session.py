@@ -30,7 +30,7 @@ PROGRESS_INTERVAL_S = 5.0
 GATEWAY_VARIABLE = "PYSPARK_GATEWAY_PORT"
 
 
-def job_parser(name: str, description: str) -> argparse.ArgumentParser:
+def job_parser(name: str, description: str, *, has_session: bool = True) -> argparse.ArgumentParser:
     """A parser with the options of all jobs: where the cluster is, and what Spark is told."""
     parser = argparse.ArgumentParser(
         prog=f"python -m pyspark_geminga.jobs.{name}",
@@ -55,11 +55,13 @@ def job_parser(name: str, description: str) -> argparse.ArgumentParser:
         "--option",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="NAME=VALUE",
         help="any other option of format('pulsar'), such as "
         "pulsar.client.authParams=token:...; may be repeated",
     )
+    if not has_session:
+        return parser
     spark = parser.add_argument_group("Spark")
     spark.add_argument(
         "--master",
@@ -71,15 +73,18 @@ def job_parser(name: str, description: str) -> argparse.ArgumentParser:
         "--conf",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="NAME=VALUE",
         help="a setting of Spark's; may be repeated",
     )
     return parser
 
 
-def add_topics(parser: argparse.ArgumentParser, *, is_range: bool) -> None:
-    """Which topics are read, and from where; ``is_range`` also adds to where."""
+def add_topics(
+    parser: argparse.ArgumentParser, *, is_range: bool, or_archive: bool = False
+) -> None:
+    """Which topics are read, and from where; ``is_range`` also adds to where, ``or_archive`` the
+    choice to read what ``archive`` stored."""
     topics = parser.add_argument_group("what is read")
     chosen = topics.add_mutually_exclusive_group(required=True)
     chosen.add_argument(
@@ -90,6 +95,8 @@ def add_topics(parser: argparse.ArgumentParser, *, is_range: bool) -> None:
         metavar="REGEX",
         help="all topics of a namespace whose names match, such as persistent://public/default/.*",
     )
+    if or_archive:
+        chosen.add_argument("--archive", metavar="DIR", help="what the job archive stored there")
     times = "milliseconds since 1970 or ISO 8601, by publish time"
     topics.add_argument(
         "--starting-offsets",
@@ -141,6 +148,14 @@ def cluster_options(arguments: argparse.Namespace) -> dict[str, str]:
     return options | dict(arguments.option)
 
 
+def sink_options(arguments: argparse.Namespace, topic: str) -> dict[str, str]:
+    """Those of a writer: where the cluster is, who connects, and the topic."""
+    options = cluster_options(arguments)
+    is_ours = ("service.url", "admin.url", "pulsar.")
+    kept = {name: value for name, value in options.items() if name.startswith(is_ours)}
+    return kept | {"topic": topic}
+
+
 def source_options(arguments: argparse.Namespace, **more: str) -> dict[str, str]:
     """What ``cluster_options``, ``add_topics`` and ``add_stream`` ask for; ``--option`` wins."""
     given = vars(arguments)
@@ -174,6 +189,7 @@ def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSess
         use_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings["spark.ui.enabled"] = "false"
+        settings["spark.ui.showConsoleProgress"] = "false"  # jobs have words of their own for it
         settings["spark.log.level"] = "ERROR"
         if (arguments.master or "local").startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -271,7 +287,8 @@ def told_progress(spark: SparkSession, work: str) -> Generator[None]:
         teller.join()
 
 
-def _pair(text: str) -> Sequence[str]:
+def pair(text: str) -> Sequence[str]:
+    """``NAME=VALUE`` of a command line, apart."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")

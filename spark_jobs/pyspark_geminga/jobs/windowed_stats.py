@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
             written = counted.write.format("parquet").mode("overwrite")
             if parsed.to_topic:
                 written = as_messages(counted).write.format("pulsar").mode("append")
-                written = written.options(**_sink_options(parsed))
+                written = written.options(**_session.sink_options(parsed, parsed.to_topic))
             with _session.told_progress(spark, "windows"):
                 written.save(parsed.output)
         else:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             writer = counted.writeStream.format("parquet").option("path", parsed.output)
             if parsed.to_topic:
                 writer = as_messages(counted).writeStream.format("pulsar")
-                writer = writer.options(**_sink_options(parsed))
+                writer = writer.options(**_session.sink_options(parsed, parsed.to_topic))
             rows_read = _session.run_stream(writer.outputMode("append"), parsed)
             _session.say(f"{rows_read:,} messages were counted")
     _session.say(f"windows are in {parsed.to_topic or parsed.output}")
@@ -71,10 +71,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--to-topic", metavar="TOPIC", help="a topic: JSON, with the topic or key as the key"
     )
     return parser.parse_args(arguments)
-
-
-def _sink_options(arguments: argparse.Namespace) -> dict[str, str]:
-    return _session.cluster_options(arguments) | {"topic": arguments.to_topic}
 
 
 def in_windows(

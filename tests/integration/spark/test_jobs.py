@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.integration.cluster_process import StandaloneProcess
 
 import geminga.sync
-from pyspark_geminga.jobs import archive, compact, windowed_stats
+from pyspark_geminga.jobs import archive, compact, lag_report, windowed_stats
 
 
 @pytest.fixture
@@ -41,14 +42,50 @@ def words(cluster: StandaloneProcess, topic: str, *more: object) -> list[str]:
     return [*where, "--topic", topic, *map(str, more)]
 
 
+def lag_entries(
+    cluster: StandaloneProcess, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> int:
+    """What the report says of a checkpoint of one topic."""
+    capsys.readouterr()
+    where = ["--admin-url", cluster.web_url, "--service-url", cluster.service_url]
+    code = lag_report.main(
+        [*where, "--checkpoint", str(checkpoint), "--format", "json", "--max-entries", "0"]
+    )
+    (lag,) = json.loads(capsys.readouterr().out)
+    assert code == (1 if lag["entries"] else 0)
+    return int(lag["entries"])
+
+
+def test_a_report_has_the_backlogs_of_subscriptions(
+    standalone: StandaloneProcess, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        geminga.sync.connect(standalone.service_url) as client,
+        client.consumer(topic, "billing"),
+        client.producer(topic) as producer,
+    ):
+        producer.send(b"1")
+        producer.send(b"2")
+    assert lag_report.main(words(standalone, topic)) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["billing", topic, "2", "behind"]
+    assert lag_report.main(words(standalone, topic, "--max-entries", 1)) == 1
+    assert lag_report.main(words(standalone, topic + "-nowhere")) == 3
+
+
 def test_an_archive_goes_on_where_it_ended(
-    spark: SparkSession, standalone: StandaloneProcess, topic: str, tmp_path: Path
+    spark: SparkSession,
+    standalone: StandaloneProcess,
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     publish(standalone, topic, [("k", b"1"), ("k", b"2")])
     archived = tmp_path / "archive"
     arguments = words(standalone, topic, "--output", archived, "--checkpoint", tmp_path / "c")
     assert archive.main(arguments) == 0
+    assert lag_entries(standalone, tmp_path / "c", capsys) == 0
     publish(standalone, topic, [("l", b"3")])
+    assert lag_entries(standalone, tmp_path / "c", capsys) == 1
     # Hours that are not over are merged as well; it is the merged folder that is read below.
     arguments += ["--merge-into", str(tmp_path / "merged"), "--merge-after", "-120"]
     assert archive.main(arguments) == 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, metadata
+from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, Session, metadata
 
 from geminga import Client
 from geminga.arrow import read_table
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, SingleMessageMetadata
+from geminga_protocol.pulsar.integers import signed
 from geminga_protocol.pulsar.payload import encode_batch, encode_numbered_batch, encode_payload
 
 
@@ -42,14 +43,23 @@ def said(**fields: object) -> SingleMessageMetadata:
 
 
 def deliver(broker: FakeBroker, *payloads: bytes) -> None:
-    """So many entries, which are all that the topic has."""
+    """All entries that the topic has: each reader gets those behind its start."""
     last_is(broker, len(payloads) - 1)
+    starts: dict[int, tuple[int, int]] = {}
 
-    def send(_: object, command: BaseCommand, __: object) -> None:
-        broker.on(BaseCommand.FLOW)
+    def subscribe(session: Session, command: BaseCommand, _: bytes) -> None:
+        start = command.subscribe.start_message_id
+        starts[command.subscribe.consumer_id] = signed(start.ledgerId), signed(start.entryId)
+        session.write(answers.encode_success(command.subscribe.request_id))
+
+    def send(_: Session, command: BaseCommand, __: bytes) -> None:
+        # At once, however many permits there are: a reader asks for more in the midst of it.
+        start = starts.pop(command.flow.consumer_id, (LEDGER, len(payloads)))
         for entry_id, payload in enumerate(payloads):
-            broker.deliver(entry_id, payload=payload, consumer_id=command.flow.consumer_id)
+            if (LEDGER, entry_id) > start:
+                broker.deliver(entry_id, payload=payload, consumer_id=command.flow.consumer_id)
 
+    broker.on(BaseCommand.SUBSCRIBE, subscribe)
     broker.on(BaseCommand.FLOW, send)
 
 

@@ -19,9 +19,10 @@ from tests.unit.geminga.arrow.stored import (
 from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, metadata
 
 from geminga import LOG_START, Client, LogPosition, MessageId, UnreadableMessage
-from geminga.arrow import METADATA_FIELDS, read_batches, read_table
+from geminga.arrow import METADATA_FIELDS, read_batches, read_table, reading
+from geminga.arrow.reading import LOOK_BACK_ENTRIES, LOOK_BACK_FACTOR
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.api_pb2 import KeyValue
+from geminga_protocol.pulsar.api_pb2 import BaseCommand, KeyValue
 from geminga_protocol.pulsar.payload import encode_numbered_batch, encode_payload
 
 TOPIC = "persistent://public/default/orders"
@@ -129,20 +130,83 @@ async def test_a_range_may_begin_and_end_in_the_midst_of_a_batch(
     assert [row["__messageId"] for row in rows] == [ids[value] for value in values]
 
 
+def chunk(number: int, body: bytes, uuid: str = "u", count: int = 3) -> bytes:
+    part = metadata()
+    part.uuid, part.chunk_id, part.num_chunks_from_msg = uuid, number, count
+    part.total_chunk_msg_size = 100
+    return encode_payload(part, body)
+
+
+BETWEEN = encode_payload(metadata(), b"between")
+CHUNKED = [chunk(0, b"ab"), BETWEEN, chunk(1, b"cd"), BETWEEN, chunk(2, b"ef"), BETWEEN]
+
+
 async def test_a_message_in_chunks_is_one_row_at_its_last_chunk(
     client: Client, broker: FakeBroker
 ) -> None:
-    def chunk(number: int, body: bytes) -> bytes:
-        part = metadata()
-        part.uuid, part.chunk_id, part.num_chunks_from_msg = "u", number, 2
-        part.total_chunk_msg_size = 4
-        return encode_payload(part, body)
+    deliver(broker, *CHUNKED)
+    rows = await rows_of(client)
+    assert [row["value"] for row in rows] == [b"between", b"between", b"abcdef", b"between"]
+    chunked = MessageId(LEDGER, 4, first_chunk=MessageId(LEDGER, 0))
+    assert rows[2]["__messageId"] == chunked.to_bytes()
 
-    deliver(broker, chunk(0, b"ab"), encode_payload(metadata(), b"between"), chunk(1, b"cd"))
-    between, whole = await rows_of(client)
-    assert (between["value"], whole["value"]) == (b"between", b"abcd")
-    chunked = MessageId(LEDGER, 2, first_chunk=MessageId(LEDGER, 0))
-    assert whole["__messageId"] == chunked.to_bytes()
+
+@pytest.mark.parametrize("cut", range(7))
+async def test_a_message_in_chunks_belongs_to_the_range_of_its_last_chunk(
+    client: Client, broker: FakeBroker, cut: int
+) -> None:
+    deliver(broker, *CHUNKED)
+    before = await rows_of(client, end=LogPosition(LEDGER, cut))
+    behind = await rows_of(client, start=LogPosition(LEDGER, cut))
+    assert [row["value"] for row in before + behind] == [
+        b"between",
+        b"between",
+        b"abcdef",
+        b"between",
+    ]
+    assert (b"abcdef" in [row["value"] for row in before]) == (cut > 4)
+
+
+async def test_the_beginning_of_a_message_is_looked_for_further_and_further_back(
+    client: Client, broker: FakeBroker
+) -> None:
+    count = 10 * LOOK_BACK_ENTRIES
+    deliver(broker, chunk(0, b"a", count=2), *[BETWEEN] * count, chunk(1, b"b", count=2))
+    rows = await rows_of(client, start=LogPosition(LEDGER, count + 1), columns=["value"])
+    assert rows == [{"value": b"ab"}]
+    asked = [
+        command.subscribe.start_message_id for command in broker.of_type(BaseCommand.SUBSCRIBE)
+    ]
+    assert [each.entryId for each in asked] == [
+        count,
+        count - LOOK_BACK_ENTRIES,
+        count - LOOK_BACK_FACTOR * LOOK_BACK_ENTRIES,
+        2**64 - 1,
+    ]
+
+
+async def test_chunks_without_a_beginning_or_twice_are_no_message(
+    client: Client, broker: FakeBroker
+) -> None:
+    entries = [chunk(1, b"x", "lost"), chunk(0, b"ab", count=2), chunk(0, b"ab", count=2)]
+    entries += [chunk(2, b"x", "lost"), chunk(1, b"cd", count=2), chunk(1, b"cd", count=2)]
+    deliver(broker, *entries)
+    for start in (LOG_START, LogPosition(LEDGER, 0)):
+        rows = await rows_of(client, start=start, columns=["value"])
+        assert rows == [{"value": b"abcd"}]
+
+
+async def test_a_beginning_that_lies_too_far_back_makes_a_bad_record(
+    client: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LOOK_BACK_ENTRIES_MAX", LOOK_BACK_ENTRIES)
+    count = LOOK_BACK_ENTRIES
+    deliver(broker, chunk(0, b"a", count=2), *[BETWEEN] * count, chunk(1, b"b", count=2))
+    start = LogPosition(LEDGER, count + 1)
+    with pytest.raises(UnreadableMessage, match="too far before"):
+        await rows_of(client, start=start)
+    rows = await rows_of(client, start=start, bad_records="permissive")
+    assert [row["__corrupt"] for row in rows] == [b"b"]
 
 
 async def test_record_batches_end_with_the_entry_that_fills_them(

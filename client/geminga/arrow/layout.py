@@ -1,0 +1,180 @@
+"""Where the payloads of a batch stand, found without cutting them out one by one.
+
+Of most messages a batch says the size, the sequence id, and perhaps a key: these are read here, and
+runs of messages of one size are looked at together. Others are left to protobuf.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from struct import Struct, error
+
+from geminga_protocol.errors import WireError
+from geminga_protocol.pulsar.api_pb2 import SingleMessageMetadata
+from geminga_protocol.pulsar.payload import (
+    LAST_8_BYTES,
+    PAYLOAD_SIZE_TAG,
+    SEQUENCE_ID_BYTES_MAX,
+    SEQUENCE_ID_MASKS,
+    SEQUENCE_IDS,
+    SIZE_BYTES,
+    USUAL_SINGLE,
+    take_single,
+)
+
+# +---------------+------------------------+-------------------+-------------------+
+# | metadata size | 0x12, size of key, key | 0x18              | 0x40              |
+# |  u32          | if it has one          | 1 to 3 bytes      | 1 to 7 bytes      |
+# +---------------+------------------------+-------------------+-------------------+
+# are partition_key=2, payload_size=3 and sequence_id=8, with varints; a key has up to 127 bytes.
+KEY_TAG = 0x12
+CONTINUED = 128  # set in every byte of a varint but the last
+_ALL_CONTINUED = bytes(range(CONTINUED, 256))
+# So many messages are held against the one before them, and twice as many when all were like it:
+# where sizes vary little time is lost, where they are the same most is won.
+RUN_FIRST = 64
+
+_read_head = USUAL_SINGLE.unpack_from
+_read_bytes = Struct("4B").unpack_from
+_read_last_8_bytes = LAST_8_BYTES.unpack_from
+
+
+@dataclass(slots=True)
+class BatchLayout:
+    """``bounds`` are the start and the end of each payload, in their order.
+
+    By the place in the batch: ``keys``, of messages that say no more than that, and ``said``, the
+    metadata of those that do.
+    """
+
+    bounds: array[int] = field(default_factory=lambda: array("i"))
+    keys: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    said: dict[int, SingleMessageMetadata] = field(default_factory=dict[int, SingleMessageMetadata])
+
+    def of(self, places: Sequence[int]) -> BatchLayout:
+        """The layout of some of the messages, as if there were no others."""
+        layout = BatchLayout()
+        for place, old in enumerate(places):
+            layout.bounds += self.bounds[2 * old : 2 * old + 2]
+            if old in self.keys:
+                layout.keys[place] = self.keys[old]
+            if old in self.said:
+                layout.said[place] = self.said[old]
+        return layout
+
+
+def batch_layout(buffer: bytes, start: int, count: int, base: int = 0) -> BatchLayout:
+    """The layout of the batch of ``count`` messages that fills ``buffer`` from ``start`` on.
+
+    The bounds are those where the buffer begins at ``base``.
+
+    Takes 0.15 us a message in long runs, 1 us otherwise, 3 us with protobuf (CPython 3.11). Raises
+    ``WireError`` unless it has exactly so many.
+    """
+    layout = BatchLayout()
+    add, end = layout.bounds.append, len(buffer)
+    position, place, window = start, 0, RUN_FIRST
+    while place < count:
+        usual = _usual(buffer, position, end)
+        if usual is None:
+            metadata, payload, position = take_single(buffer, position, end)
+            layout.said[place] = metadata
+            add(base + position - len(payload))
+            add(base + position)
+            place += 1
+            continue
+        key_end, number_start, payload_start, behind = usual
+        add(base + payload_start)
+        add(base + behind)
+        place += 1
+        key_start = position + SIZE_BYTES + 2
+        if key_end:
+            layout.keys[place - 1] = buffer[key_start:key_end]
+        # The same size and kind of metadata: the next one may be alike in all.
+        if place < count and buffer.startswith(buffer[position:key_start], behind):
+            stride = behind - position
+            most = min(window, count - place, (end - behind) // stride)
+            key = range(key_start - position, key_end - position)
+            beginning = buffer[position:number_start], key, payload_start - position
+            run = _run(buffer, behind, beginning, stride, most)
+            layout.bounds += _repeated(base + payload_start, base + behind, stride, run)
+            for nth in range(run if key_end else 0):
+                at = key_start + stride * (nth + 1)
+                layout.keys[place + nth] = buffer[at : at + len(key)]
+            place += run
+            behind += stride * run
+            window = 2 * window if run == window else RUN_FIRST
+        position = behind
+    if position != end:
+        raise WireError(f"a batch of {count} messages has {end - position} bytes too many")
+    return layout
+
+
+def _usual(buffer: bytes, position: int, end: int) -> tuple[int, int, int, int] | None:
+    """Where of a usual message at ``position`` the key ends (0 if it has none), the sequence id
+    begins, and the payload begins and ends. ``None`` for another message, or what is none.
+    """
+    try:
+        metadata_bytes, tag, size, second, third = _read_head(buffer, position)
+        at = position + SIZE_BYTES + 2
+        payload_start = position + SIZE_BYTES + metadata_bytes
+        key_end = 0
+        if tag == KEY_TAG and size < CONTINUED:
+            key_end = at + size
+            tag, size, second, third = _read_bytes(buffer, key_end)
+            at = key_end + 2
+    except error:  # the buffer ends before
+        return None
+    if size >= CONTINUED:
+        size += (second << 7) - 128
+        at += 1
+        if second >= CONTINUED:
+            size += (third << 14) - 16384
+            at += 1
+            # With a fourth byte the tag of the sequence id is not found where it must be.
+    number_bytes = payload_start - at - 1
+    if (
+        tag != PAYLOAD_SIZE_TAG
+        or not 1 <= number_bytes <= SEQUENCE_ID_BYTES_MAX
+        or payload_start + size > end
+        or _read_last_8_bytes(buffer, payload_start - 8)[0] & SEQUENCE_ID_MASKS[number_bytes]
+        != SEQUENCE_IDS[number_bytes]
+    ):
+        return None
+    return key_end, at + 1, payload_start, payload_start + size
+
+
+def _run(
+    buffer: bytes, start: int, beginning: tuple[bytes, range, int], stride: int, most: int
+) -> int:
+    """How many messages from ``start`` on begin like the one before.
+
+    The beginning is a head, which bytes of it are a key and may differ, and the size of head and
+    sequence id. Each byte of the beginnings is compared for all messages at once.
+    """
+    head, key, head_bytes = beginning
+    run = most
+    for place, byte in enumerate(head):
+        if place not in key:
+            column = buffer[start + place : start + run * stride : stride]
+            run -= len(column.lstrip(bytes((byte,))))
+    for place in range(len(head), head_bytes):
+        column = buffer[start + place : start + run * stride : stride]
+        if place == head_bytes - 1:
+            is_number = column.isascii()
+        else:
+            is_number = not column.translate(None, _ALL_CONTINUED)
+        if not is_number:
+            return 0  # one by one it is seen which is another
+    return run
+
+
+def _repeated(payload_start: int, behind: int, stride: int, run: int) -> array[int]:
+    """The bounds of the next ``run`` payloads, each ``stride`` bytes further."""
+    bounds = array("i", bytes(2 * array("i").itemsize * run))
+    shift = stride * (run + 1)
+    bounds[::2] = array("i", range(payload_start + stride, payload_start + shift, stride))
+    bounds[1::2] = array("i", range(behind + stride, behind + shift, stride))
+    return bounds

@@ -1,0 +1,146 @@
+"""Charts as inline SVG, without a library, a script or a network. Pure.
+
+They take their colours from the page (``report.STYLE``), so that they follow its light or dark
+theme. Each mark has a ``<title>``: browsers show it where the mouse is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from html import escape
+from math import ceil, floor, log10
+
+WIDTH = 720
+LABEL_WIDTH = 170
+ROW_HEIGHT = 22
+PLOT_HEIGHT = 240
+MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 64, 34, 16
+TICKS = 5
+
+Point = tuple[float, float]
+
+
+def bars(rows: Sequence[tuple[str, float]], unit: str = "") -> str:
+    """Horizontal bars, one a row, in the order that is given."""
+    widest = max((value for _, value in rows), default=0) or 1
+    room = WIDTH - LABEL_WIDTH - 96
+    marks: list[str] = []
+    for number, (label, value) in enumerate(rows):
+        top = number * ROW_HEIGHT
+        length = max(1.0, room * value / widest)
+        words = f"{shown(value)}{unit}"
+        marks.append(
+            f"<g><title>{escape(label)}: {words}</title>"
+            f'<text class="label" x="{LABEL_WIDTH - 8}" y="{top + 15}">{escape(label)}</text>'
+            f'<rect class="bar" x="{LABEL_WIDTH}" y="{top + 3}" rx="2" '
+            f'width="{length:.1f}" height="{ROW_HEIGHT - 6}"/>'
+            f'<text class="value" x="{LABEL_WIDTH + length + 6:.1f}" y="{top + 15}">{words}</text>'
+            "</g>"
+        )
+    return _svg(len(rows) * ROW_HEIGHT, marks)
+
+
+def histogram(
+    counts: Sequence[tuple[int, int]], x_name: str, marks: Sequence[tuple[int, str]] = ()
+) -> str:
+    """A column for each value that was counted; ``marks`` are named lines at values."""
+    if not counts:
+        return _svg(PLOT_HEIGHT, [])
+    first, last = counts[0][0], counts[-1][0]
+    step = min((b[0] - a[0] for a, b in itertools.pairwise(counts)), default=1)
+    high = _round_up(max(count for _, count in counts))
+    width = (WIDTH - MARGIN_LEFT) / (last - first + step)
+
+    def x_of(value: float) -> float:
+        return MARGIN_LEFT + (value - first) * width
+
+    drawn = _scale(high)
+    for value, count in counts:
+        height = PLOT_HEIGHT * count / high
+        drawn.append(
+            f'<rect class="bar" x="{x_of(value):.1f}" y="{MARGIN_TOP + PLOT_HEIGHT - height:.1f}" '
+            f'width="{max(width * step - 0.6, 0.6):.1f}" height="{height:.1f}">'
+            f"<title>{value}: {shown(count)}</title></rect>"
+        )
+    for value, name in marks:
+        x = x_of(value + step)
+        drawn.append(
+            f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{MARGIN_TOP}" '
+            f'y2="{MARGIN_TOP + PLOT_HEIGHT}"/>'
+            f'<text class="tick" x="{x + 3:.1f}" y="{MARGIN_TOP + 9}">{escape(name)}</text>'
+        )
+    drawn += _below([(x_of(value), shown(value)) for value in _round_steps(first, last)], x_name)
+    return _svg(PLOT_HEIGHT + MARGIN_TOP + MARGIN_BOTTOM, drawn)
+
+
+def lines(series: Sequence[tuple[str, Sequence[Point]]], x_name: str) -> str:
+    """Lines of named series over one axis, that of the first coordinates."""
+    points = [point for _, each in series for point in each]
+    if not points:
+        return _svg(PLOT_HEIGHT, [])
+    last = max(x for x, _ in points) or 1.0
+    high = _round_up(max(y for _, y in points))
+    room = WIDTH - MARGIN_LEFT - 10
+
+    def place(point: Point) -> Point:
+        x, y = point
+        return MARGIN_LEFT + room * x / last, MARGIN_TOP + PLOT_HEIGHT * (1 - y / high)
+
+    drawn = _scale(high)
+    for number, (name, each) in enumerate(series):
+        path = " ".join("{:.1f},{:.1f}".format(*place(point)) for point in each)
+        drawn.append(f'<polyline class="line s{number}" points="{path}"/>')
+        for point in each:
+            x, y = place(point)
+            words = f"{escape(name)}: {shown(point[1])} at {shown(point[0])} s"
+            drawn.append(
+                f'<circle class="dot s{number}" cx="{x:.1f}" cy="{y:.1f}" r="2.5">'
+                f"<title>{words}</title></circle>"
+            )
+        drawn.append(
+            f'<text class="name s{number}" x="{WIDTH - 12}" y="{MARGIN_TOP + 14 + 16 * number}">'
+            f"{escape(name)}</text>"
+        )
+    seconds = [(place((value, 0))[0], shown(value)) for value in _round_steps(0, last)]
+    return _svg(PLOT_HEIGHT + MARGIN_TOP + MARGIN_BOTTOM, drawn + _below(seconds, x_name))
+
+
+def shown(value: float) -> str:
+    """A number for people: 1,234,567 or 0.25."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def _svg(height: float, marks: Sequence[str]) -> str:
+    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{"".join(marks)}</svg>'
+
+
+def _scale(high: float) -> list[str]:
+    """Horizontal lines at round numbers, with the numbers beside them."""
+    drawn: list[str] = []
+    for tick in range(TICKS + 1):
+        y = MARGIN_TOP + PLOT_HEIGHT * (1 - tick / TICKS)
+        drawn.append(
+            f'<line class="grid" x1="{MARGIN_LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text class="label tick" x="{MARGIN_LEFT - 6}" y="{y + 4:.1f}">'
+            f"{shown(high * tick / TICKS)}</text>"
+        )
+    return drawn
+
+
+def _below(places: Sequence[tuple[float, str]], name: str) -> list[str]:
+    y = MARGIN_TOP + PLOT_HEIGHT + 15
+    ticks = [f'<text class="middle tick" x="{x:.1f}" y="{y}">{words}</text>' for x, words in places]
+    middle = (WIDTH + MARGIN_LEFT) / 2
+    return [*ticks, f'<text class="middle tick" x="{middle}" y="{y + 15}">{escape(name)}</text>']
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 2, 2.5, 5 times a power of ten, so that five parts of it are round too."""
+    power = 10.0 ** floor(log10(value)) if value > 0 else 1.0
+    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= value)
+
+
+def _round_steps(first: float, last: float) -> list[float]:
+    step = _round_up((last - first) / 8) if last > first else 1
+    return [step * number for number in range(ceil(first / step), floor(last / step) + 1)]

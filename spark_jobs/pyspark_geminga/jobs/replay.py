@@ -1,0 +1,185 @@
+"""Publishes stored messages again: those of an archive, or of a part of topics.
+
+Keys, event times and properties are kept, and the order of messages of a topic with the same key:
+they go through the same task, sorted as in the log. What a task publishes depends on nothing but
+the messages and the number of tasks. A replay that failed can therefore be repeated under the same
+name (``--once``), and publishes what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.functions import arrow_udf
+
+from geminga_runtime.clock import SystemClock
+from pyspark_geminga.jobs import _session
+from pyspark_geminga.jobs.compact import places
+
+TASKS = 8
+# So often a task that has a limit lets rows go.
+PACES_A_SECOND = 10
+# The folders of an archive; and where messages stood, which means nothing where they go.
+NOT_PUBLISHED = ("dt", "hour", "__messageId", "__publishTime")
+DESCRIPTION = (
+    "Publishes stored messages to a topic, or to topics of the same names in another namespace, "
+    "with their keys, event times and properties. Messages with the same key keep their order."
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; returns the exit code."""
+    parsed = _parse(arguments)
+    with _session.job_session("replay", parsed) as spark:
+        rows = in_order(_stored(spark, parsed), parsed.tasks)
+        rows = as_messages(
+            rows, namespace=parsed.to_namespace, has_text_keys=not parsed.binary_keys
+        )
+        if parsed.rate:
+            rows = limited(rows, parsed.rate / parsed.tasks)
+        with _session.told_progress(spark, "replay"):
+            rows.write.format("pulsar").mode("append").options(**_sink_options(parsed)).save()
+    _session.say(f"everything is in {parsed.to or parsed.to_namespace}")
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _session.job_parser("replay", DESCRIPTION)
+    _session.add_topics(parser, is_range=True, or_archive=True)
+    parser.add_argument(
+        "--value-mode",
+        choices=("raw", "schema"),
+        default="raw",
+        help="of topics: payloads as they are (default), or columns by the topic's schema, which "
+        "is registered where they go. An archive is published as it was stored",
+    )
+    target = parser.add_argument_group("where messages go")
+    places_to_go = target.add_mutually_exclusive_group(required=True)
+    places_to_go.add_argument("--to", metavar="TOPIC", help="all to one topic")
+    places_to_go.add_argument(
+        "--to-namespace", metavar="TENANT/NAMESPACE", help="each to the topic of its name there"
+    )
+    target.add_argument(
+        "--to-service-url", metavar="URL", help="in another cluster (default: the same)"
+    )
+    target.add_argument("--to-admin-url", metavar="URL", help="its REST side")
+    target.add_argument(
+        "--to-option",
+        action="append",
+        default=[],
+        type=_session.pair,
+        metavar="NAME=VALUE",
+        help="an option of format('pulsar') for writing, such as "
+        "pulsar.producer.compressionType=ZSTD; may be repeated",
+    )
+    how = parser.add_argument_group("how")
+    how.add_argument(
+        "--once",
+        metavar="NAME",
+        help="publish each message once, also if the job is repeated under this name with the same "
+        "--tasks: needs topics that deduplicate",
+    )
+    how.add_argument(
+        "--rate", type=float, metavar="N", help="so many messages a second at most, of all tasks"
+    )
+    how.add_argument(
+        "--tasks",
+        type=int,
+        default=TASKS,
+        metavar="N",
+        help=f"so many tasks, by topics and keys (default: {TASKS})",
+    )
+    how.add_argument(
+        "--binary-keys",
+        action="store_true",
+        help="keys are bytes and no text: consumers see them in base64",
+    )
+    return parser.parse_args(arguments)
+
+
+def _stored(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
+    if arguments.archive:
+        return spark.read.parquet(arguments.archive)
+    options = _session.source_options(arguments, valueMode=arguments.value_mode)
+    return _session.read_batch(spark, options)
+
+
+def _sink_options(arguments: argparse.Namespace) -> dict[str, str]:
+    options = _session.cluster_options(arguments)
+    if arguments.to_service_url:
+        options |= {"service.url": arguments.to_service_url}
+        options.pop("admin.url", None)
+    if arguments.to_admin_url:
+        options |= {"admin.url": arguments.to_admin_url}
+    if arguments.to:
+        options |= {"topic": arguments.to}
+    if arguments.once:
+        # Tasks sort by message ids, of which there are no two the same: the sink need not.
+        options |= {"semantics": "dedup", "dedupKey": arguments.once, "orderWithinTask": "none"}
+    return options | dict(arguments.to_option)
+
+
+def in_order(rows: DataFrame, tasks: int) -> DataFrame:
+    """Rows of so many tasks; those with the same topic and key are in one, as the log has them."""
+    # PySpark takes the kind of function from its annotations, which its own types do not know.
+    place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
+    parted = rows.repartition(tasks, _without_partition(f.col("__topic")), "__key")
+    return parted.sortWithinPartitions("__topic", place)
+
+
+def as_messages(rows: DataFrame, *, namespace: str | None, has_text_keys: bool) -> DataFrame:
+    """The columns that the sink wants; in another namespace topics keep their names."""
+    kept = [name for name in rows.columns if name not in NOT_PUBLISHED]
+    messages = rows.select(*(f.col(f"`{name}`") for name in kept))
+    if has_text_keys and dict(rows.dtypes).get("__key") == "binary":
+        messages = messages.withColumn("__key", f.validate_utf8(f.col("__key").cast("string")))
+    if namespace is None:
+        return messages.drop("__topic")
+    name = f.element_at(f.split(_without_partition(f.col("__topic")), "/"), -1)
+    return messages.withColumn("__topic", f.concat(f.lit(f"persistent://{namespace}/"), name))
+
+
+def _without_partition(topic: Column) -> Column:
+    """The name of the whole topic: where it goes it may have more partitions, or fewer."""
+    return f.regexp_replace(topic, r"-partition-\d+$", "")
+
+
+def limited(rows: DataFrame, rows_a_second: float) -> DataFrame:
+    """The same rows, of which each task lets so many go in a second."""
+
+    def pace(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return paced(batches, rows_a_second, SystemClock().monotonic, threading.Event().wait)
+
+    return rows.mapInArrow(pace, rows.schema)
+
+
+def paced(
+    batches: Iterator[pa.RecordBatch],
+    rows_a_second: float,
+    monotonic_s: Callable[[], float],
+    wait: Callable[[float], object],
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``batches``, a few at a time and no earlier than their rate allows.
+
+    A task that was held up does not catch up: the topic would get a burst.
+    """
+    step = max(1, int(rows_a_second / PACES_A_SECOND))
+    due_s = monotonic_s()
+    for batch in batches:
+        for start in range(0, batch.num_rows, step):
+            some = batch.slice(start, step)
+            now_s = monotonic_s()
+            if due_s > now_s:
+                wait(due_s - now_s)
+            due_s = max(due_s, now_s) + some.num_rows / rows_a_second
+            yield some
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

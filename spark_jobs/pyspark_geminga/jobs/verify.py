@@ -1,0 +1,307 @@
+"""Compares what is stored with what should be: a topic with another, with itself, or with Parquet.
+
+It is the judge of exactly-once: it says what is missing, what is there too often, and which
+messages of a key changed places. Messages are the same if all that their producer said is the same;
+equal ones are counted, so that two of them have to be found twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.window import Window
+
+from pyspark_geminga.jobs import _session
+from pyspark_geminga.jobs.compact import places
+
+PARQUET = "parquet:"
+# What another topic or an archive says otherwise of the same message.
+NOT_COMPARED = ("__topic", "__messageId", "__publishTime", "dt", "hour")
+PLACED = ("key", "topic", "place")
+DESCRIPTION = (
+    "Compares the messages of two topics, or of a topic and an archive: which are missing, which "
+    "are there too often, and which messages of a key stand in another order. With --sequence, "
+    "also looks for gaps and repeats in numbers that messages carry. The exit code is 0 if nothing "
+    "is wrong, and 1 if something is."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceFindings:
+    """What is wrong with the numbers in messages: how many are missing between the first and the
+    last, are there again, and are lower than the one before."""
+
+    missing: int
+    repeated: int
+    out_of_order: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """How many messages there are, and what is wrong with them; ``None`` for what was not asked.
+
+    ``repeated`` are equal to one before them. ``examples`` are a few of the messages concerned.
+    """
+
+    rows: int
+    repeated: int
+    expected_rows: int | None = None
+    missing: int | None = None
+    surplus: int | None = None
+    out_of_order: int | None = None
+    sequence: SequenceFindings | None = None
+    examples: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
+
+    @property
+    def is_right(self) -> bool:
+        """Is nothing wrong? Equal messages are, if there is nothing that they can be meant by."""
+        wrong = [self.missing, self.surplus, self.out_of_order]
+        if self.sequence is not None:
+            wrong += asdict(self.sequence).values()
+        elif self.expected_rows is None:
+            wrong.append(self.repeated)
+        return not any(wrong)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; returns the exit code."""
+    parsed = _parse(arguments)
+    with _session.job_session("verify", parsed) as spark, _session.told_progress(spark, "verify"):
+        found = _side(spark, parsed, parsed.found, parsed.found_option)
+        expected = None
+        if parsed.expected:
+            expected = _side(spark, parsed, parsed.expected, parsed.expected_option)
+        findings = compare(found, expected, same_by=parsed.same_by, examples=parsed.examples)
+        if parsed.sequence:
+            sequence = check_sequence(found, parsed.sequence, by=parsed.sequence_by)
+            findings = replace(findings, sequence=sequence)
+    told = asdict(findings)
+    print(json.dumps(told) if parsed.json else described(told))
+    return 0 if findings.is_right else 1
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _session.job_parser("verify", DESCRIPTION)
+    sides = parser.add_argument_group(
+        "what is compared", f"a topic by its name, or {PARQUET}DIR for an archive"
+    )
+    sides.add_argument("--found", required=True, metavar="SIDE", help="what is judged")
+    sides.add_argument("--expected", metavar="SIDE", help="what it should be")
+    for side in ("found", "expected"):
+        sides.add_argument(
+            f"--{side}-option",
+            action="append",
+            default=[],
+            type=_session.pair,
+            metavar="NAME=VALUE",
+            help="an option of its format('pulsar'), such as startingTime=2026-11-22; may be "
+            "repeated",
+        )
+    rules = parser.add_argument_group("rules")
+    rules.add_argument(
+        "--same-by",
+        action="append",
+        metavar="SQL",
+        help="messages are the same if this is, such as __messageProperties['id']; may be repeated "
+        "(default: key, value, event time and properties)",
+    )
+    rules.add_argument(
+        "--sequence",
+        metavar="SQL",
+        help="a number that rises by one from message to message, such as "
+        "cast(cast(value as string) as bigint)",
+    )
+    rules.add_argument(
+        "--sequence-by", default="__key", metavar="SQL", help="of each of these (default: __key)"
+    )
+    output = parser.add_argument_group("result")
+    output.add_argument("--json", action="store_true", help="for programs")
+    output.add_argument(
+        "--examples", type=int, default=10, metavar="N", help="so many at most (default: 10)"
+    )
+    return parser.parse_args(arguments)
+
+
+def _side(
+    spark: SparkSession,
+    arguments: argparse.Namespace,
+    side: str,
+    options: Sequence[tuple[str, str]],
+) -> DataFrame:
+    """The messages of one side; payloads are bytes as they are."""
+    if side.startswith(PARQUET):
+        return spark.read.parquet(side.removeprefix(PARQUET))
+    given = {"topic": side, "valueMode": "raw", "startingOffsets": "earliest"}
+    if any(name.lower() == "startingtime" for name, _ in options):
+        del given["startingOffsets"]
+    return _session.read_batch(spark, given | _session.cluster_options(arguments) | dict(options))
+
+
+def compare(
+    found: DataFrame,
+    expected: DataFrame | None,
+    *,
+    same_by: Sequence[str] | None = None,
+    examples: int = 10,
+) -> Findings:
+    """What is wrong with ``found``: rows of the source, or of an archive."""
+    numbered = _numbered(found, same_by).cache()
+    try:
+        counts = numbered.agg(f.count("*"), f.count_if(f.col("occurrence") > 1)).first()
+        assert counts is not None
+        rows, repeated = counts
+        if expected is None:
+            again = _examples(numbered.where("occurrence > 1"), "repeated", examples)
+            return Findings(rows=rows, repeated=repeated, examples=again)
+        pairs = _pairs(numbered, _numbered(expected, same_by)).cache()
+        try:
+            return _judged(pairs, rows, repeated, examples)
+        finally:
+            pairs.unpersist()
+    finally:
+        numbered.unpersist()
+
+
+def _numbered(rows: DataFrame, same_by: Sequence[str] | None) -> DataFrame:
+    """What identifies each message, the how-many-eth of equal ones it is, and where it stands."""
+    identity = f.struct(*([f.expr(each) for each in same_by] if same_by else _said(rows)))
+    # PySpark takes the kind of function from its annotations, which its own types do not know.
+    place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
+    told = rows.select(
+        f.sha2(f.to_json(identity, {"ignoreNullFields": "false"}), 256).alias("identity"),
+        f.col("__key").alias("key"),
+        f.col("__topic").alias("topic"),
+        place.alias("place"),
+    )
+    equal = Window.partitionBy("identity").orderBy("topic", "place")
+    return told.withColumn("occurrence", f.row_number().over(equal))
+
+
+def _said(rows: DataFrame) -> list[Column]:
+    """All that a producer said of a message; properties in the order of their names."""
+    said: list[Column] = []
+    for name in sorted(set(rows.columns) - set(NOT_COMPARED)):
+        column = f.col(f"`{name}`")
+        if name == "__messageProperties":
+            column = f.array_sort(f.map_entries(f.coalesce(column, f.create_map())))
+        said.append(column.alias(name))
+    return said
+
+
+def _pairs(found: DataFrame, expected: DataFrame) -> DataFrame:
+    """Each message beside the one that it should be; one of them may be missing."""
+    left = expected.select(
+        "identity", "occurrence", *(f.col(name).alias(f"expected_{name}") for name in PLACED)
+    )
+    right = found.select("identity", "occurrence", *PLACED)
+    return left.join(right, ["identity", "occurrence"], "full_outer")
+
+
+def _judged(pairs: DataFrame, rows: int, repeated: int, examples: int) -> Findings:
+    is_missing, is_surplus = f.col("topic").isNull(), f.col("expected_topic").isNull()
+    # Beside the message of the same key that should stand before it.
+    key = Window.partitionBy("expected_key", "expected_topic").orderBy("expected_place")
+    before = f.lag(f.struct("topic", "place")).over(key)
+    both = pairs.where(~is_missing & ~is_surplus & f.col("key").isNotNull())
+    # In another topic (a partition that was added) there is no order that could be wrong.
+    is_behind = (before["topic"] == f.col("topic")) & (before["place"] > f.col("place"))
+    disordered = both.withColumn("is_behind", is_behind).where("is_behind")
+    counts = pairs.agg(
+        f.count_if(~is_surplus), f.count_if(is_missing), f.count_if(is_surplus)
+    ).first()
+    assert counts is not None
+    expected_rows, missing, surplus = counts
+    out_of_order = disordered.count()
+    lost = pairs.where(is_missing).select(
+        *(f.col(f"expected_{name}").alias(name) for name in PLACED)
+    )
+    found_wrong: list[Mapping[str, object]] = []
+    for problem, concerned, count in (
+        ("missing", lost, missing),
+        ("surplus", pairs.where(is_surplus), surplus),
+        ("out of order", disordered, out_of_order),
+    ):
+        if count:
+            found_wrong += _examples(concerned, problem, examples - len(found_wrong))
+    return Findings(
+        rows=rows,
+        repeated=repeated,
+        expected_rows=expected_rows,
+        missing=missing,
+        surplus=surplus,
+        out_of_order=out_of_order,
+        examples=found_wrong,
+    )
+
+
+def _examples(rows: DataFrame, problem: str, count: int) -> list[Mapping[str, object]]:
+    """A few messages, with where they stand as ``ledger:entry:index``."""
+    if count <= 0:
+        return []
+    chosen = rows.orderBy("topic", "place").limit(count).collect()
+    found: list[Mapping[str, object]] = []
+    for row in chosen:
+        place = bytes(row["place"])
+        ledger, entry, index = (
+            int.from_bytes(place[start:end], "big") for start, end in ((0, 8), (8, 16), (16, 20))
+        )
+        key = None if row["key"] is None else bytes(row["key"]).decode(errors="replace")
+        found.append(
+            {
+                "problem": problem,
+                "topic": row["topic"],
+                "message": f"{ledger}:{entry}:{index - 1}",
+                "key": key,
+            }
+        )
+    return found
+
+
+def check_sequence(rows: DataFrame, sequence: str, *, by: str = "__key") -> SequenceFindings:
+    """What is wrong with the numbers that ``sequence`` takes out of each message."""
+    place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]  # as above
+    told = rows.select(
+        f.expr(by).alias("by"),
+        f.expr(sequence).cast("bigint").alias("number"),
+        f.col("__topic").alias("topic"),
+        place.alias("place"),
+    )
+    before = f.lag("number").over(Window.partitionBy("by", "topic").orderBy("place"))
+    groups = (
+        told.withColumn("is_lower", f.col("number") < before)
+        .groupBy("by")
+        .agg(
+            (f.max("number") - f.min("number") + 1 - f.count_distinct("number")).alias("missing"),
+            (f.count("number") - f.count_distinct("number")).alias("repeated"),
+            f.count_if("is_lower").alias("out_of_order"),
+        )
+    )
+    names = ("missing", "repeated", "out_of_order")
+    sums = groups.agg(*(f.coalesce(f.sum(name), f.lit(0)) for name in names)).first()
+    assert sums is not None
+    return SequenceFindings(*map(int, sums))
+
+
+def described(told: Mapping[str, object]) -> str:
+    """The findings, a line each."""
+    lines: list[str] = []
+    for name, value in told.items():
+        if isinstance(value, Mapping):
+            lines += [f"sequence {part}: {count:,}" for part, count in value.items()]
+        elif isinstance(value, int):
+            lines.append(f"{name.replace('_', ' ')}: {value:,}")
+    examples = told["examples"]
+    assert isinstance(examples, list)
+    lines += ["; ".join(f"{name} {value}" for name, value in each.items()) for each in examples]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,176 @@
+"""What Spark's source and sink do beside our client and the official one, as ratios.
+
+One process, this module run as a program, measures them one after the other on the same topic: a
+busy machine is busy for all of them. Rates are rows a second by the wall clock, the best of some
+passes: what Spark needs is spread over a JVM and its workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+import pulsar
+from tests.performance.loads import (
+    FINISH_S_MAX,
+    NAMESPACE,
+    RECEIVE_TIMEOUT_MS,
+    client_of,
+    publish,
+    silent_logger,
+)
+from tests.performance.measure import LoadFailed, Phases
+from tests.performance.servers import Server
+
+import geminga
+import geminga.arrow
+
+PASSES = 3
+# Batches that a query needs until the JVM has compiled what it runs, and those that count.
+COLD_BATCHES, BATCHES = 15, 25
+STREAM_BATCHES = 4
+
+
+def spark(server: Server, *, messages: int, size: int) -> Phases:
+    """Read a backlog in one go and as a stream, and write: each beside what it is compared with."""
+    topic = f"persistent://{NAMESPACE}/spark-{time.time_ns()}"
+    with client_of(server) as client:
+        client.subscribe(topic, "official").close()
+    publish(server, topic, messages, size, batched=True)
+    publish(server, f"{topic}-single", COLD_BATCHES + BATCHES, size, batched=False)
+    arguments = (server.service_url, server.web_url, topic, str(messages), str(size))
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=4 * FINISH_S_MAX,
+        check=False,
+    )
+    if done.returncode:
+        raise LoadFailed(f"Spark's process ended with {done.returncode}: {done.stderr[-2000:]}")
+    phases: Phases = json.loads(done.stdout.splitlines()[-1])
+    return phases
+
+
+def why_left_out() -> str:
+    """Why it cannot run here; nothing where it can."""
+    return "" if find_spec("pyspark") else "PySpark is not installed"
+
+
+# In the process of Spark
+
+
+def _rate(work: Callable[[], object], rows: int, passes: int = PASSES) -> float:
+    walls: list[float] = []
+    for _ in range(passes):
+        begun_s = time.perf_counter()
+        work()
+        walls.append(time.perf_counter() - begun_s)
+    return rows / min(walls)
+
+
+def read_arrow(url: str, topic: str, messages: int) -> None:
+    """All columns, by our client in this process."""
+
+    async def read() -> int:
+        async with geminga.connect(url) as client:
+            batches = geminga.arrow.read_batches(client, topic)
+            return sum([batch.num_rows async for batch in batches])
+
+    _check(asyncio.run(read()), messages)
+
+
+def receive_official(url: str, topic: str, messages: int) -> None:
+    """The official client's loop, which acknowledges nothing."""
+    client = pulsar.Client(url, logger=silent_logger())
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000)
+    for _ in range(messages):
+        reader.read_next(RECEIVE_TIMEOUT_MS)
+    client.close()
+
+
+def produce_ours(url: str, topic: str, messages: int, size: int) -> None:
+    """Bytes of that size, by our producer."""
+
+    async def produce() -> None:
+        payload = b"x" * size
+        async with geminga.connect(url) as client, client.producer(topic) as producer:
+            for _ in range(messages):
+                await producer.ready()
+                producer.send_nowait(payload)
+
+    asyncio.run(produce())
+
+
+def _check(found: int, messages: int) -> None:
+    if found != messages:
+        raise LoadFailed(f"{found} rows came of {messages}")
+
+
+def _session() -> Any:
+    from pyspark.sql import SparkSession
+
+    from pyspark_geminga.java_home import use_java
+
+    use_java()
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    return builder.config("spark.log.level", "ERROR").getOrCreate()
+
+
+def main(url: str, web_url: str, topic: str, messages: int, size: int) -> Phases:
+    """All phases."""
+    session = _session()
+    options = {"service.url": url, "admin.url": web_url, "valueMode": "raw"}
+
+    def read(tasks: int) -> None:
+        named = {**options, "topic": topic, "minPartitions": tasks, "maxPartitions": tasks}
+        rows = session.read.format("pulsar").options(**named).load()
+        rows.write.format("noop").mode("overwrite").save()
+
+    def stream(name: str, limit: int) -> list[Any]:
+        named = {**options, "topic": name, "startingOffsets": "earliest", "maxPartitions": 1}
+        rows = session.readStream.format("pulsar").options(**named, maxRowsPerTrigger=limit).load()
+        with tempfile.TemporaryDirectory() as checkpoint:
+            writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+        return [each for each in query.recentProgress if each.numInputRows]
+
+    def write() -> None:
+        rows = session.range(0, messages, 1, 1).selectExpr(f"cast(repeat('x', {size}) as binary) v")
+        written = rows.withColumnRenamed("v", "value").write.format("pulsar").options(**options)
+        written.option("topic", f"{topic}-sink").mode("append").save()
+
+    arrow = _rate(lambda: read_arrow(url, topic, messages), messages)
+    official = _rate(lambda: receive_official(url, topic, messages), messages, passes=1)
+    one, two = (_rate(partial(read, tasks), messages) for tasks in (1, 2))
+    batches = stream(topic, messages // STREAM_BATCHES)
+    _check(sum(each.numInputRows for each in batches), messages)
+    steady = median(each.processedRowsPerSecond for each in batches[1:])
+    floors = stream(f"{topic}-single", 1)[COLD_BATCHES:]
+    produced = _rate(lambda: produce_ours(url, f"{topic}-ours", messages, size), messages)
+    written = _rate(write, messages)
+    return {
+        "read": {"per_s": one, "of_arrow": one / arrow, "splits": two / one},
+        "read two": {"per_s": two, "of_official": two / official},
+        "stream": {"per_s": steady, "of_batch": steady / one},
+        "floor": {"p50_ms": median(each.durationMs["triggerExecution"] for each in floors)},
+        "sink": {"per_s": written, "of_producer": written / produced},
+    }
+
+
+if __name__ == "__main__":
+    service_url, web_service_url, topic_name, count, size_bytes = sys.argv[1:]
+    print(json.dumps(main(service_url, web_service_url, topic_name, int(count), int(size_bytes))))
