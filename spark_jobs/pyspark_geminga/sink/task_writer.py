@@ -91,7 +91,7 @@ class TaskWriter:
         self._identity = identity
         self._check = check
         self._partitions = partitions
-        # By the names in rows, which may be several for one topic; by whole names.
+        # By the names in rows, and by whole names: rows may name a topic in several ways.
         self._routes: dict[str | None, TopicRoute] = {}
         self._destinations: dict[str, Destination] = {}
         self._unsorted: list[Rows] = []
@@ -167,9 +167,6 @@ class TaskWriter:
             name = TopicName.parse(text)
         except InvalidTopicName as error:
             raise InvalidRow(TOPIC, f"names no topic: {error}") from error
-        known = [each for each in self._routes.values() if each.topic == name]
-        if known:
-            return known[0]
         partitions = self._partitions
         if topic is not None:
             partitions = 0
