@@ -45,7 +45,8 @@ def spark(server: Server, *, messages: int, size: int) -> Phases:
     """Read a backlog in one go and as a stream, and write: each beside what it is compared with."""
     topic = f"persistent://{NAMESPACE}/spark-{time.time_ns()}"
     with client_of(server) as client:
-        client.subscribe(topic, "official").close()
+        for each in (topic, f"{topic}-single"):  # one without subscriptions is deleted
+            client.subscribe(each, "holder").close()
     publish(server, topic, messages, size, batched=True)
     publish(server, f"{topic}-single", COLD_BATCHES + BATCHES, size, batched=False)
     arguments = (server.service_url, server.web_url, topic, str(messages), str(size))
