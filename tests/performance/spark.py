@@ -1,8 +1,8 @@
 """What Spark's source and sink do beside our client and the official one, as ratios.
 
 One process, this module run as a program, measures them one after the other on the same topic: a
-busy machine is busy for all of them. What one task does is compared in CPU, which Spark spreads
-over a JVM and its workers; what several do at once in rows a second. The best pass counts.
+busy machine is busy for all of them. Ratios are of rows a second, where a JVM may work beside the
+Python worker; ``cpu`` are those of CPU for the same rows, JVM included. The best pass counts.
 """
 
 from __future__ import annotations
@@ -177,7 +177,11 @@ def main(url: str, web_url: str, topic: str, messages: int, size: int) -> Phases
     produced = _cost(lambda: produce_ours(url, f"{topic}-ours", messages, size), messages)
     written = _cost(write, messages)
     return {
-        "read": {"per_s": one.per_s, "of_arrow": arrow.cpu_us / one.cpu_us},
+        "read": {
+            "per_s": one.per_s,
+            "of_arrow": one.per_s / arrow.per_s,
+            "cpu": arrow.cpu_us / one.cpu_us,
+        },
         "read two": {
             "per_s": two.per_s,
             "splits": two.per_s / one.per_s,
@@ -185,7 +189,11 @@ def main(url: str, web_url: str, topic: str, messages: int, size: int) -> Phases
         },
         "stream": {"per_s": steady, "of_batch": steady / one.per_s},
         "floor": {"p50_ms": median(each.durationMs["triggerExecution"] for each in floors)},
-        "sink": {"per_s": written.per_s, "of_producer": produced.cpu_us / written.cpu_us},
+        "sink": {
+            "per_s": written.per_s,
+            "of_producer": written.per_s / produced.per_s,
+            "cpu": produced.cpu_us / written.cpu_us,
+        },
     }
 
 

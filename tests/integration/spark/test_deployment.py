@@ -59,6 +59,8 @@ def topic(standalone: StandaloneProcess, geminga_namespace: str) -> str:
     assert status < 300
     with (
         geminga.sync.connect(standalone.service_url) as client,
+        # Installing takes longer than brokers keep an inactive topic without subscriptions.
+        client.consumer(f"persistent://{name}", "holder"),
         client.producer(f"persistent://{name}") as producer,
     ):
         for number in range(MESSAGES):
