@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run spark-demo test test-full test-java test-compat test-containers check lint types mypy pyright unit integration protocol bench torture simulate clean
+.PHONY: help setup run spark-demo test test-full test-java test-compat test-containers check lint types mypy pyright unit integration protocol bench docs torture simulate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,16 +31,16 @@ test: check unit integration  ## linters, types, import rules, all tests but the
 
 test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out (45 min at most)
 	@$(PYTEST) -m full --timeout 1800 $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
-	@$(if $(ARGS),true,$(MAKE) --no-print-directory simulate SEEDS=410 GEMINGA_SEED_FIRST=1000)
+	@$(if $(ARGS),true,$(MAKE) --no-print-directory simulate SEEDS=421 GEMINGA_SEED_FIRST=1000)
 
 # Needs a JDK, and Apache's jars: from the Apache Pulsar in PULSAR_HOME, or from Maven Central by `mvn` (the
-# first time: 180 MB, into the user's cache), or as class paths in BOOKKEEPER_CLASSPATH and PULSAR_CLIENT_CLASSPATH.
+# first time: 420 MB, into the user's cache), or as class paths in BOOKKEEPER_CLASSPATH and PULSAR_CLIENT_CLASSPATH.
 test-java: $(BIN)/.develops setup  ## Pulsar's Java client, and BookKeeper's client and bookies, with ours, where Java is
 	@$(PYTEST) -m java tests/bookkeeper tests/java_client $(ARGS)
 
 # Needs Java, and Apache Pulsar: unpacked in PULSAR_HOME, or fetched by `mvn` (the first time: 240 MB, into the
 # user's cache).
-test-compat: $(BIN)/.develops setup  ## our client and the official one, with Geminga and with Apache Pulsar (2 min)
+test-compat: $(BIN)/.develops setup  ## our client and the official one, with Geminga and with Apache Pulsar (3 min)
 	@$(PYTEST) -m compat tests/compat $(ARGS)
 
 # Needs root and, the first time, Debian's packages (500 MB, into the user's cache); touches nothing else here.
@@ -82,6 +82,9 @@ spark-demo: $(BIN)/.sparks setup  ## a cluster, a million events, Spark, a repor
 bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache Pulsar in PULSAR_HOME
 	$(BIN)/python -m tests.performance $(if $(PEER),--peer $(PEER)) $(ARGS)
 
+docs: $(BIN)/.develops  ## build the reference of the client and the plugin for pytest: docs/reference/index.html
+	$(BIN)/python -m pdoc --no-show-source --output-directory docs/reference geminga geminga.sync geminga.arrow pytest_geminga
+
 torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their power, miss nothing (45 min)
 	$(BIN)/python -m tests.torture $(ARGS)
 
@@ -89,7 +92,7 @@ simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless 
 	GEMINGA_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 --timeout 1800 $(ARGS)
 
 clean:  ## remove .venv and everything that tools leave behind; data and the user's cache stay
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist docs/reference .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment ---------------------------------------------------------------------------

@@ -55,6 +55,7 @@ MAY_IMPORT_THE_CLIENTS_INSIDE = {
 MIRRORS_NO_MODULE = {
     "tests/unit/geminga/consumers/test_never_losing.py": "what users of other clients lost",
     "tests/unit/geminga/producers/test_partitions.py": "producers of partitioned topics",
+    "tests/unit/geminga/test_many_topics.py": "what a client of very many topics takes",
     "tests/unit/geminga/test_public_surface.py": "what geminga exports",
     "tests/unit/geminga_bookie/test_damage.py": "all files of a bookie, damaged one by one",
     "tests/unit/geminga_bookie/test_full_disk.py": "all that writes to a disk, and makes room",

@@ -5,7 +5,19 @@ async with geminga.connect("pulsar://localhost:6650") as client:
         await producer.send(b"one more")
 
 What is exported here is the library, its errors included (``geminga.errors`` draws their tree);
-what its modules contain besides may change.
+what its modules contain besides may change. Besides classes and functions these are:
+
+- ``EARLIEST``, ``LATEST``: the ids before the first and behind the last message of any topic.
+- ``LOG_START``: the ``LogPosition`` before every message that there may be.
+- ``Router``: a function that chooses the partition of a ``RoutedMessage``, given how many there
+  are: an index from 0.
+- ``SendCallback``: a function that is told the id of a stored message and ``None``, or ``None`` and
+  the ``ClientError`` for which it is not stored as far as the client knows. It is called once.
+- ``SubscriptionTypeName``, ``InitialPositionName``, ``ConsumerCryptoFailureAction``,
+  ``TopicsMode``: the words that ``ConsumerOptions`` takes.
+
+Times are in seconds (names that end in ``_s``) or milliseconds since 1970-01-01 UTC (``_ms``),
+sizes in bytes (``_bytes``, ``bytes_max``).
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from geminga.errors import Closed
 
@@ -32,26 +33,28 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, AnswerT], timeout_s: float | None = None) -> AnswerT:
         """Wait for the result of ``work``. Raises ``TimeoutError`` after ``timeout_s``."""
-        future = self._hand_over(work, timeout_s)
+        call = _Call(work, timeout_s)
         try:
-            return future.result()
+            return self._hand_over(call).result()
         except concurrent.futures.CancelledError:
             raise Closed("the client") from None  # by another thread, meanwhile
-        finally:
-            future.cancel()  # Ctrl-C ends the work, too; what is done stays done
+        except BaseException:
+            # Ctrl-C ends the work, too, and may come before there is a future to cancel.
+            call.is_given_up = True
+            with suppress(RuntimeError):  # the loop is over
+                self._loop.call_soon_threadsafe(call.cancel)
+            raise
 
-    def _hand_over(
-        self, work: Coroutine[Any, Any, AnswerT], timeout_s: float | None
-    ) -> concurrent.futures.Future[AnswerT]:
+    def _hand_over(self, call: _Call[AnswerT]) -> concurrent.futures.Future[AnswerT]:
         try:
             self._check_caller()
         except RuntimeError:
-            work.close()
+            call.work.close()
             raise
         with self._lock:
             if not self._is_over:
-                return asyncio.run_coroutine_threadsafe(_in_time(work, timeout_s), self._loop)
-        work.close()
+                return asyncio.run_coroutine_threadsafe(call.run(), self._loop)
+        call.work.close()
         raise Closed("the client")
 
     def call(self, function: Callable[P, AnswerT], *args: P.args, **options: P.kwargs) -> AnswerT:
@@ -76,6 +79,25 @@ class LoopThread:
             raise RuntimeError("a callback of geminga.sync must not wait for the client it is of")
 
 
-async def _in_time(work: Coroutine[Any, Any, AnswerT], timeout_s: float | None) -> AnswerT:
-    async with asyncio.timeout(timeout_s):
-        return await work
+class _Call(Generic[AnswerT]):
+    """Work that another thread waits for, or does no more."""
+
+    def __init__(self, work: Coroutine[Any, Any, AnswerT], timeout_s: float | None) -> None:
+        self.work = work
+        self.is_given_up = False
+        self._timeout_s = timeout_s
+        self._task: asyncio.Task[Any] | None = None
+
+    async def run(self) -> AnswerT:
+        """Do it, in the loop."""
+        self._task = asyncio.current_task()
+        if self.is_given_up:
+            self.work.close()
+            raise asyncio.CancelledError
+        async with asyncio.timeout(self._timeout_s):
+            return await self.work
+
+    def cancel(self) -> None:
+        """End it, in the loop; what is done stays done."""
+        if self._task is not None:
+            self._task.cancel()

@@ -32,9 +32,11 @@ RENEWAL_RETRY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key in PEM, RSA or of an elliptic curve; ``metadata`` (a version of the key, say) goes with
-    each payload, so that readers find the private one. Of upstream's clients all read what is for
-    RSA keys, and the Java client what is for curves.
+    """A key in PEM (``pem``), RSA or of an elliptic curve.
+
+    ``metadata`` (a version of the key, say) goes with each payload, so that readers find the
+    private one. Of upstream's clients all read what is for RSA keys, and the Java client what is
+    for curves.
     """
 
     pem: bytes
@@ -62,7 +64,8 @@ class PublicKeys:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """How a producer encrypts: for the owners of the keys with these names."""
+    """How a producer encrypts: for the owners of the keys with the names ``key_names``, which
+    ``keys`` knows. Raises ``ValueError`` without a name."""
 
     key_names: Sequence[str]
     keys: PublicKeyReader

@@ -25,7 +25,8 @@ class EncryptionKey:
 class EncryptionContext:
     """How a message was encrypted (``EncryptionContext`` of Pulsar's Java client).
 
-    ``keys`` are by the readers' names, ``param`` is the nonce (12 bytes). With ``is_decrypted`` the
+    ``keys`` are by the readers' names, ``param`` is the nonce (12 bytes), ``algorithm`` what the
+    producer says of it, which is mostly nothing. With ``is_decrypted`` the
     consumer has opened it, and the message's ``data`` are what was sent. Else they are the stored
     body: encrypted by AES-GCM, and inside compressed by ``compression``, to be
     ``uncompressed_bytes`` long. ``batch_size`` is ``None`` for a message that was sent alone; of a

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 
 class LogPosition(NamedTuple):
-    """The next message to read of a topic without partitions, or of one partition.
+    """The next message to read of a topic without partitions, or of one partition: that of the
+    entry ``entry_id`` of the ledger ``ledger_id``.
 
     Ranges of positions are half-open: ``start`` is the first message that belongs to them, ``end``
     the first one that does not. Positions sort in the order of the log. The message need not be

@@ -65,9 +65,12 @@ class BatchAcks:
 class MessageId:
     """Names one message of a topic, and sorts in the order of the topic.
 
-    ``batch_index`` is -1 for a message that was sent alone, ``partition`` -1 for a topic without
-    partitions; ids of different partitions have no order that means anything. ``topic`` is known
-    of ids that came with a message, ``first_chunk`` of a message that was sent in chunks.
+    ``ledger_id`` and ``entry_id`` are those of the stored entry, which is a message or a batch.
+    ``batch_index`` is the place in a batch of ``batch_size`` messages, and -1 for a message that
+    was sent alone; ``partition`` is -1 for a topic without partitions. Ids of different partitions
+    have no order that means anything. ``topic`` is known of ids that came with a message,
+    ``first_chunk`` of a message that was sent in chunks; ``batch_acks`` and ``chunks`` are what
+    acknowledging it takes, in ids that came with a message.
     """
 
     ledger_id: int

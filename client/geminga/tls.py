@@ -26,20 +26,26 @@ class Tls:
 
     Files are in PEM form, and read anew for each connection: a certificate that is replaced needs
     no new client.
+
+    - ``trust_file``: the certificates of those who may sign a broker's; by default the system's.
+    - ``certificate_file``, ``key_file``: the client's own certificate and its key, where brokers
+      ask for one. The key may stand in the file of the certificate.
+    - ``key_password``: what the key is encrypted with.
+    - ``checks_hostname``: whether the broker's certificate has to be for the host that the client
+      connects to.
+    - ``allows_untrusted``: whether any certificate will do: the connection is then private from
+      those who only listen.
+    - ``ciphers``: OpenSSL's list of ciphers for TLS 1.2; by default Python's.
+
+    Raises ``ValueError`` for options that contradict each other.
     """
 
-    # The certificates of those who may sign a broker's; the system's where there is none.
     trust_file: str | os.PathLike[str] | None = None
-    # The client's own certificate and its key, where brokers ask for one. The key may stand in
-    # the file of the certificate.
     certificate_file: str | os.PathLike[str] | None = None
     key_file: str | os.PathLike[str] | None = None
     key_password: str | None = None
-    # Whether the broker's certificate has to be for the host that the client connects to.
     checks_hostname: bool = True
-    # Whether any certificate will do: the connection is then private from those who only listen.
     allows_untrusted: bool = False
-    # OpenSSL's list of ciphers for TLS 1.2; Python's where there is none.
     ciphers: str | None = None
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FETCH_TIMEOUT_S = 300.0
-FETCH_PULSAR_TIMEOUT_S = 1200.0  # 240 MB
+FETCH_PULSAR_TIMEOUT_S = 480.0  # 240 MB
 PULSAR_VERSION = "4.0.6"
 _DISTRIBUTION = "pulsar-server-distribution"
 COMPILE_TIMEOUT_S = 240.0

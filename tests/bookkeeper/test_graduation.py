@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import urllib.request
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pulsar
 import pytest
-from tests.apache_java.java import OPTIONS, Jars
+from tests.apache_java.marking import pulsar_home_or_skip
+from tests.apache_java.pulsar_broker import HOST, START_TIMEOUT_S, pulsar_broker
 from tests.bookkeeper.java_bookkeeper import JavaBookKeeper
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
@@ -19,18 +20,10 @@ from tests.integration.waiting import eventually
 
 from geminga_cli.ports import ReservedPort
 
-HOST = "127.0.0.1"
 TOPIC = "orders"
-START_TIMEOUT_S = 240.0
 RECEIVE_TIMEOUT_MS = 120_000
 # Nothing else comes: so long is waited for what should not.
 SILENCE_MS = 3_000
-BROKER_JARS = Jars(
-    "pulsar-broker",
-    "PULSAR_BROKER_CLASSPATH",
-    "org.apache.pulsar-pulsar-broker-4*.jar",
-    pom=Path("none: a whole distribution is needed"),
-)
 
 
 def publish(service_url: str, numbers: range) -> None:
@@ -63,52 +56,6 @@ def receive(
         return numbers
 
 
-@contextmanager
-def java_broker(
-    directory: Path, java: str, zookeeper: str, ports: tuple[int, int]
-) -> Generator[None]:
-    """A broker of Apache Pulsar's, which answers."""
-    classpath = BROKER_JARS.found()
-    if classpath is None:
-        pytest.skip("not run: there is no Apache Pulsar; set PULSAR_HOME")
-    port, web_port = ports
-    settings = {
-        "metadataStoreUrl": f"zk:{zookeeper}",
-        "configurationMetadataStoreUrl": f"zk:{zookeeper}",
-        "clusterName": "standalone",
-        "bindAddress": HOST,
-        "advertisedAddress": HOST,
-        "brokerServicePort": str(port),
-        "webServicePort": str(web_port),
-        "managedLedgerDefaultEnsembleSize": "1",
-        "managedLedgerDefaultWriteQuorum": "1",
-        "managedLedgerDefaultAckQuorum": "1",
-    }
-    configuration = directory / "broker.conf"
-    configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    words = [java, *OPTIONS, "-Xmx512m", "-cp", classpath, "org.apache.pulsar.PulsarBrokerStarter"]
-    with (directory / "broker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*words, "--broker-conf", str(configuration)], stdout=log, stderr=log
-        )
-    try:
-        eventually(lambda: answers(web_port), bool, START_TIMEOUT_S)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def answers(web_port: int) -> bool:
-    try:
-        with urllib.request.urlopen(
-            f"http://{HOST}:{web_port}/admin/v2/clusters", timeout=5
-        ) as page:
-            return bool(page.status == 200)
-    except OSError:
-        return False
-
-
 def bookie_admin(zookeeper: str, *words: str) -> str:
     """What a bookie-admin command prints; fails unless it succeeds."""
     ended = subprocess.run(
@@ -124,6 +71,7 @@ def bookie_admin(zookeeper: str, *words: str) -> str:
 def test_apaches_broker_serves_what_ours_kept_and_apaches_bookie_takes_it_over(
     java: JavaBookKeeper, tmp_path: Path
 ) -> None:
+    home = pulsar_home_or_skip()
     cluster = StandaloneProcess.start(tmp_path / "data")
     publish(cluster.service_url, range(100))
     receive(cluster.service_url, "workers", 100, lambda number: number % 2 == 0)
@@ -139,9 +87,7 @@ def test_apaches_broker_serves_what_ours_kept_and_apaches_bookie_takes_it_over(
         with running("bookie", "--data-dir", str(data / "bookie"), *options) as bookie:
             wait_for_words(bookie, "bookie serves")
             (ours,) = bookies(zookeeper)
-            stack.enter_context(
-                java_broker(tmp_path, java.java.java, zookeeper, (held[1], held[2]))
-            )
+            stack.enter_context(pulsar_broker(home, tmp_path, zookeeper, held[1:]))
             odd = [*range(1, 100, 2)]
             assert receive(service_url, "workers", 50, lambda _: False) == odd
             publish(service_url, range(100, 110))

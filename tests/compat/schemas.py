@@ -57,7 +57,7 @@ class OfficialBean(theirs.Record):  # type: ignore[misc]  # the official client 
     shade = theirs.CustomEnum(Shade, required=True)
 
 
-# Both clients forgive another name of the outermost record alone.
+# The official client forgives another name of the outermost record alone.
 OfficialBean.__name__ = Bean.__name__
 
 

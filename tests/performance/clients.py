@@ -54,7 +54,7 @@ def clients(server: Server, *, messages: int, size: int) -> Phases:
                 client.subscribe(topic, f"{name}-{subscription}").close()
     publish(server, topic, messages, size, batched=True)
     arguments = (server.service_url, topic, str(messages), str(size))
-    ours, official = (json.loads(_run("-m", __name__, name, *arguments)) for name in DRIVERS)
+    ours, official = (json.loads(run_client("-m", __name__, name, *arguments)) for name in DRIVERS)
     for each in (topic, *(f"{topic}-{name}" for name in DRIVERS)):
         path = each.replace("persistent://", "/admin/v2/persistent/")
         status, body = server.web("DELETE", f"{path}?force=true")
@@ -72,11 +72,12 @@ def clients(server: Server, *, messages: int, size: int) -> Phases:
 
 def importing() -> Phases:
     """What ``import geminga`` costs a program: the least of some, whose first writes bytecode."""
-    costs_s = [float(_run("-c", IMPORT)) for _ in range(IMPORTS)]
+    costs_s = [float(run_client("-c", IMPORT)) for _ in range(IMPORTS)]
     return {"import": {"cpu_ms": min(costs_s) * 1e3}}
 
 
-def _run(*arguments: str) -> str:
+def run_client(*arguments: str) -> str:
+    """Run a program of Python's in a process of its own; what it writes."""
     done = subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},

@@ -151,6 +151,21 @@ def _clients(scenario: str, title: str, one_by_one: float) -> Iterator[Reported]
         yield Reported("", scenario, phase, "times_official", unit, at_least(times_official))
 
 
+def _client_topics() -> Iterator[Reported]:
+    """Of one client that has very many topics; a topic has one of each."""
+    scenario = "client-topics"
+    for title, phase, budget in (
+        ("client: open a producer", "producer", Budget(16_000)),
+        ("client: open a consumer", "consumer", Budget(16_000)),
+        ("client: a message to each topic", "message", None),
+    ):
+        yield Reported(title, scenario, phase, "cpu_us", "us CPU of the client")
+        yield Reported("", scenario, phase, "per_s", "/s")
+        if budget is not None:
+            yield Reported("", scenario, phase, "bytes", "bytes of the client", budget)
+    yield Reported("", scenario, "message", "connections", "connections", Budget(1))
+
+
 def _spark() -> Iterator[Reported]:
     """Spark's source and sink, 1 KB, each beside what it cannot do without or stands in for."""
     for title, phase, figure, unit, budget in (
@@ -192,6 +207,7 @@ REPORTED: tuple[Reported, ...] = (
     Reported("", "end-to-end", "arrival", "cpu_us", "us CPU"),
     *_clients("clients-1k", "1 KB batched", 1.0),
     *_clients("clients-100", "100 B batched", 0.6),
+    *_client_topics(),
     *_spark(),
     Reported("client: import geminga", "import", "import", "cpu_ms", "ms CPU", Budget(150)),
     *_catch_up("catch-up", "read a backlog", at_least(200)),

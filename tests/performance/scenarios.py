@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.performance import spark
 from tests.performance.bookie_loads import LoadedBookie, adds, reads
 from tests.performance.catch_up import catch_up, catch_up_unequal
+from tests.performance.client_topics import client_topics
 from tests.performance.clients import clients, importing
 from tests.performance.crowds import KEY_SHARED, SHARED, crowd, many_topics
 from tests.performance.idle_topics import idle_topics
@@ -84,6 +85,12 @@ LOADS = (
     ),
     Scenario("clients-1k", partial(_clients, size=KB), 100_000, 10_000),
     Scenario("clients-100", partial(_clients, size=100), 200_000, 10_000),
+    Scenario(
+        "client-topics",
+        lambda server, amount: client_topics(server, topics=int(amount)),
+        10_000,
+        200,
+    ),
     Scenario("import", lambda _, __: importing(), 1, 1),
     Scenario(
         "spark",

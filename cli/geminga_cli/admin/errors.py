@@ -13,6 +13,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import ClassVar
 
+from geminga_cli.text import plain_text
 from geminga_runtime.errors import GemingaError
 
 
@@ -39,9 +40,11 @@ class AdminRefused(GemingaError):
 
     @classmethod
     def of(cls, status: int, reason: str) -> AdminRefused:
-        """The refusal; a broker that gives no reason is explained by HTTP's words."""
+        """The refusal; a broker that gives no reason is explained by HTTP's words. A reason has
+        lines, and names that clients chose: these reach no terminal as control characters."""
         known = {each.value: each.phrase for each in HTTPStatus}
-        return cls(status, reason.strip() or known.get(status, "The broker refused"))
+        plain = "\n".join(map(plain_text, reason.strip().expandtabs(4).split("\n")))
+        return cls(status, plain or known.get(status, "The broker refused"))
 
 
 class InvalidUse(GemingaError):

@@ -192,7 +192,31 @@ class Channel(ABC):
 
     Its owner sets ``on_end`` to hear of that, and ``on_close`` to be asked to close the channel
     when the client closes; both before ``open``.
+
+    A client may have ten thousand. Of more than 30 attributes a dictionary would take 1.6 KB, and
+    each event 0.8 KB, so that there are slots, and events only where something waits.
     """
+
+    __slots__ = (
+        "_asked",
+        "_attached",
+        "_backoff",
+        "_channels",
+        "_close_timeout_s",
+        "_connection",
+        "_detached",
+        "_first",
+        "_loop",
+        "_next_broker_url",
+        "_route",
+        "_run",
+        "error",
+        "id",
+        "on_close",
+        "on_end",
+        "title",
+        "topic",
+    )
 
     def __init__(
         self, channels: Channels, topic: TopicName, title: str, close_timeout_s: float
@@ -212,8 +236,9 @@ class Channel(ABC):
         # Set while a broker has accepted the channel; ``_asked`` is set before, while one is asked.
         self._connection: Connection | None = None
         self._asked: Connection | None = None
-        self._attached = asyncio.Event()
-        self._detached = asyncio.Event()
+        # What requests that need a connection wait for, and what the task that attaches does.
+        self._attached: asyncio.Event | None = None
+        self._detached: asyncio.Future[None] | None = None
         self._next_broker_url: str | None = None
         self._route: Route | None = None  # on which the last broker was reached
 
@@ -290,7 +315,7 @@ class Channel(ABC):
         if self._connection is not None:
             self._unregister(self._connection)
         self._connection = self._asked = None
-        self._attached.set()  # requests that wait for a connection must hear that none will come
+        self._wake_requests()  # they must hear that there will be no connection
         if not self._first.done():
             self._first.set_exception(error)
             self._first.exception()  # the caller of ``open`` may be gone, which is no error
@@ -311,9 +336,9 @@ class Channel(ABC):
         """The broker let go of the channel (and may name the next one), or the connection broke."""
         if connection is self._asked:
             self._connection = self._asked = None
-            self._attached.clear()
             self._next_broker_url = broker_url
-            self._detached.set()
+            if self._detached is not None and not self._detached.done():
+                self._detached.set_result(None)
 
     async def _attached_connection(self, timeout_s: float) -> Connection:
         """The connection to the broker that serves the channel, waited for if there is none.
@@ -324,10 +349,18 @@ class Channel(ABC):
             async with asyncio.timeout(timeout_s):
                 while self._connection is None:
                     self.check_open()
+                    if self._attached is None:
+                        self._attached = asyncio.Event()
                     await self._attached.wait()
         except TimeoutError:
             raise RequestTimedOut(f"attaching to {self.topic}", timeout_s) from None
         return self._connection
+
+    def _wake_requests(self) -> None:
+        """There is a connection, or will be none."""
+        if self._attached is not None:
+            self._attached.set()
+            self._attached = None
 
     # ---- attaching
 
@@ -346,7 +379,9 @@ class Channel(ABC):
                 log.info("not attached yet", extra={"topic": str(self.topic), "reason": str(error)})
             else:
                 attached_s = self._loop.time()
-                await self._detached.wait()
+                while self._asked is not None:
+                    self._detached = self._loop.create_future()
+                    await self._detached
                 log.info("detached", extra={"topic": str(self.topic)})
                 now_s = self._loop.time()
                 # A broker that accepts everything and fails at once is not to be asked without end.
@@ -386,7 +421,6 @@ class Channel(ABC):
         connection = await self._channels.pool.get(route)
         self._route = route
         self._asked = connection
-        self._detached.clear()
         self._register(connection)
         try:
             answer = await connection.request(self._attach_command())
@@ -399,10 +433,10 @@ class Channel(ABC):
             raise
         self._accepted(answer)
         # The connection may have broken between the answer and this turn of the loop.
-        if not self._detached.is_set():
+        if self._asked is connection:
             self._connection = connection
             self._resume(connection)
-            self._attached.set()
+            self._wake_requests()
             if not self._first.done():
                 self._first.set_result(None)
 

@@ -27,7 +27,7 @@ from geminga_protocol.pulsar.api_pb2 import (
 )
 from geminga_protocol.pulsar.commands import encode_command, key_values
 from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
-from geminga_protocol.pulsar.integers import unsigned
+from geminga_protocol.pulsar.integers import UINT64_MAX, unsigned
 from geminga_protocol.pulsar.topic_names import TopicName
 
 # Hashes of keys lie below; ranges of a sticky consumer are told in them.
@@ -99,6 +99,26 @@ class ConsumerChannel(Channel):
     asked at each attachment behind which message it begins. ``schema`` is what the broker is told
     of the schema.
     """
+
+    __slots__ = (
+        "_ack_timer",
+        "_acks",
+        "_is_durable",
+        "_is_paused",
+        "_options",
+        "_permits_max",
+        "_permits_returned",
+        "_permits_withheld",
+        "has_reached_end",
+        "is_active",
+        "is_seeking",
+        "name",
+        "on_entry",
+        "on_reset",
+        "schema",
+        "start",
+        "subscription",
+    )
 
     def __init__(
         self,
@@ -256,7 +276,8 @@ class ConsumerChannel(Channel):
         # One for each entry: made elsewhere and copied in, each would take twice as long.
         add = ack.message_id.add
         for (ledger_id, entry_id), open_indexes in entries:
-            message_id = add(ledgerId=unsigned(ledger_id), entryId=unsigned(entry_id))
+            # As ``unsigned`` makes them, without two calls for each.
+            message_id = add(ledgerId=ledger_id & UINT64_MAX, entryId=entry_id & UINT64_MAX)
             if open_indexes is not None:
                 message_id.ack_set.extend(ack_set(open_indexes))
         return BaseCommand(type=BaseCommand.ACK, ack=ack)

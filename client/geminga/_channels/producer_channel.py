@@ -70,6 +70,21 @@ class ProducerChannel(Channel, Generic[ContextT]):
     exception handler.
     """
 
+    __slots__ = (
+        "_drained",
+        "_epoch",
+        "_options",
+        "_pending",
+        "_timer",
+        "_topic_epoch",
+        "last_sequence_id",
+        "max_message_bytes",
+        "name",
+        "on_room",
+        "on_settled",
+        "schema_version",
+    )
+
     def __init__(
         self, channels: Channels, topic: TopicName, options: ProducerChannelOptions
     ) -> None:
@@ -90,8 +105,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
             options.pending_messages_max, options.pending_bytes_max
         )
         self._timer: asyncio.TimerHandle | None = None
-        self._drained = asyncio.Event()
-        self._drained.set()
+        self._drained: asyncio.Event | None = None  # what ``flush`` waits for
 
     # ---- sending
 
@@ -137,7 +151,6 @@ class ProducerChannel(Channel, Generic[ContextT]):
         timeout_s = self._options.send_timeout_s
         deadline_s = math.inf if timeout_s is None else self._loop.time() + timeout_s
         self._pending.add(PendingSend(sequence_id, head, payload, deadline_s, context))
-        self._drained.clear()
         if self._timer is None:
             self._set_timer()
         if self._connection is not None:
@@ -145,7 +158,10 @@ class ProducerChannel(Channel, Generic[ContextT]):
 
     async def flush(self) -> None:
         """Wait until nothing waits for its receipt: all is stored, or has failed."""
-        await self._drained.wait()
+        if self._pending:
+            if self._drained is None:
+                self._drained = asyncio.Event()
+            await self._drained.wait()
 
     async def close(self) -> None:
         """Wait a while for the receipts of what was sent, then leave the broker.
@@ -207,7 +223,12 @@ class ProducerChannel(Channel, Generic[ContextT]):
         # The owner first: what it sends now keeps ``flush`` waiting.
         self.on_room()
         if not self._pending:
+            self._wake_flushes()
+
+    def _wake_flushes(self) -> None:
+        if self._drained is not None:
             self._drained.set()
+            self._drained = None
 
     # ---- timeouts
 
@@ -282,7 +303,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
             self._timer.cancel()
         for send in self._pending.take_all():
             self._answer(send, None, error)
-        self._drained.set()
+        self._wake_flushes()
 
 
 def _ignore(_: object, __: MessageIdData | None, ___: ClientError | None) -> None:

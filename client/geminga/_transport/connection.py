@@ -301,9 +301,10 @@ class Connection(asyncio.Protocol):
     def _dispatch(self, command: BaseCommand, buffer: bytes, start: int, end: int) -> None:
         kind = command.type
         if kind == _MESSAGE:
-            consumer = self._consumers.get(command.message.consumer_id)
+            message = command.message
+            consumer = self._consumers.get(message.consumer_id)
             if consumer is not None:
-                consumer.delivered(command.message, buffer, start, end)
+                consumer.delivered(message, buffer, start, end)
         elif kind == _SEND_RECEIPT:
             producer = self._producers.get(command.send_receipt.producer_id)
             if producer is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 from geminga._transport.connection import Connection, ConnectionOptions, Login
 from geminga._transport.service_urls import BrokerAddress, Route
@@ -17,6 +18,23 @@ from geminga_runtime.service import Service
 # For what is still to be written when the client closes; a broker that does not read may not hold
 # the closing up for longer.
 CLOSE_TIMEOUT_S = 1.0
+
+# Producers and consumers try again each in its own time. Of ten thousand there is one at any moment
+# that does, so that a broker which is away, or accepts and fails, would be asked without end.
+# Attempts at one address are therefore so far apart, twice as far each time up to the limit; the
+# first delay counts again when there was none for a while.
+PACE_FIRST_S = 0.1
+PACE_LIMIT_S = 1.0
+PACE_FORGOTTEN_S = 5.0
+
+
+@dataclass(slots=True)
+class _Pace:
+    """The last attempt to connect: when it began, why it failed, and how long no other begins."""
+
+    begun_s: float
+    delay_s: float = PACE_FIRST_S
+    failure: str = "the connection to it broke a moment ago"
 
 
 class ConnectionPool(Service):
@@ -36,6 +54,7 @@ class ConnectionPool(Service):
         self._tls = tls or Tls()
         self._by_route: dict[Route, Connection] = {}
         self._opening: dict[Route, asyncio.Future[Connection]] = {}
+        self._paces: dict[Route, _Pace] = {}
         self._is_closed = False
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -43,6 +62,8 @@ class ConnectionPool(Service):
 
     async def get(self, route: Route) -> Connection:
         """An open connection to the broker at ``route``, made now if there is none.
+
+        Where another attempt has just failed, or its connection just broken, none is made.
 
         Raises ``NotConnected``, ``TlsFailed``, ``CredentialsUnavailable``, ``BrokerRefused`` or
         ``Closed``.
@@ -54,6 +75,7 @@ class ConnectionPool(Service):
         if opening is None:
             if self._is_closed:
                 raise Closed("the client")
+            self._check_pace(route)
             opening = asyncio.get_running_loop().create_future()
             self._opening[route] = opening
             task = self.spawn(self._connect(route, opening), name=f"connect {route.address}")
@@ -61,11 +83,27 @@ class ConnectionPool(Service):
         # Several callers share the attempt: one that is cancelled must not end it for the others.
         return await asyncio.shield(opening)
 
+    def _check_pace(self, route: Route) -> None:
+        """Note that an attempt begins. Raises ``NotConnected`` where it is too early for one."""
+        now_s = asyncio.get_running_loop().time()
+        last = self._paces.get(route)
+        if last is not None and now_s < last.begun_s + last.delay_s:
+            raise NotConnected(last.failure)
+        recent = {
+            at: each for at, each in self._paces.items() if now_s < each.begun_s + PACE_FORGOTTEN_S
+        }
+        pace = _Pace(now_s)
+        if route in recent:
+            pace.delay_s = min(recent[route].delay_s * 2, PACE_LIMIT_S)
+        self._paces = {**recent, route: pace}
+
     async def _connect(self, route: Route, opening: asyncio.Future[Connection]) -> None:
         """Open one connection for all callers of ``get`` that wait for it."""
         try:
             connection = await self._shake_hands(route)
         except ClientError as error:
+            if route in self._paces:
+                self._paces[route].failure = str(error)
             opening.set_exception(error)
             opening.exception()  # all callers may have been cancelled, which is no error
         else:

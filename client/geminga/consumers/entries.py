@@ -20,7 +20,7 @@ from geminga.messages import BatchAcks, Delivery, Message, StillEncrypted
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
-from geminga_protocol.pulsar.integers import signed, unsigned
+from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
 from geminga_protocol.pulsar.payload import open_payload, split_batch_lazily
 
 # A batch that says it has more messages than this lies; upstream's producers make 1,000.
@@ -76,7 +76,9 @@ class BodyOpener:
             if whole is None:
                 return None
             body, chunks = whole.body, whole.earlier
-        return Body(decompress(metadata.compression, body, metadata.uncompressed_size), chunks)
+        if metadata.compression:
+            body = decompress(metadata.compression, body, metadata.uncompressed_size)
+        return Body(body, chunks)
 
 
 class EntryOpener:
@@ -142,7 +144,11 @@ class EntryOpener:
 
 def position_of(command: api.CommandMessage) -> Position:
     """The ledger and entry of a delivery."""
-    return signed(command.message_id.ledgerId), signed(command.message_id.entryId)
+    message_id = command.message_id
+    ledger_id, entry_id = message_id.ledgerId, message_id.entryId
+    if ledger_id > INT64_MAX or entry_id > INT64_MAX:
+        return signed(ledger_id), signed(entry_id)
+    return ledger_id, entry_id
 
 
 def _open_batch(delivery: Delivery, command: api.CommandMessage, body: bytes) -> Entry:

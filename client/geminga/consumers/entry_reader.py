@@ -41,7 +41,7 @@ STALL_S = 1.0
 
 @dataclass(slots=True)  # not frozen, which takes 0.3 us more for each
 class RawEntry:
-    """One stored entry: a message, a batch of messages, or a chunk of one.
+    """One stored entry (``ledger_id``, ``entry_id``): a message, a batch, or a chunk of one.
 
     ``payload`` is what the broker sent of it; from ``body_start`` on it is the body, still
     compressed and encrypted. ``metadata`` is ``None`` where it cannot be read, for ``error``.

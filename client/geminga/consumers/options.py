@@ -122,7 +122,11 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class TableViewOptions(TypedDict, total=False):
-    """The keyword arguments of ``Client.table_view``; those of a consumer of the same names."""
+    """The keyword arguments of ``Client.table_view``, all explained in ``ConsumerOptions``.
+
+    They are ``name``, ``properties``, ``receiver_queue_size``, ``topics_refresh_s``,
+    ``chunked_messages_max``, ``chunk_timeout_s``, ``decryption`` and ``operation_timeout_s``.
+    """
 
     name: str | None
     properties: Mapping[str, str] | None
@@ -135,9 +139,11 @@ class TableViewOptions(TypedDict, total=False):
 
 
 class ReaderOptions(TableViewOptions, total=False):
-    """The keyword arguments of ``Client.reader``; those of a consumer of the same names.
+    """The keyword arguments of ``Client.reader``, all explained in ``ConsumerOptions``.
 
-    ``read_compacted``: of a compacted topic only the newest message of every key.
+    They are ``name``, ``properties``, ``receiver_queue_size``, ``topics_refresh_s``,
+    ``chunked_messages_max``, ``chunk_timeout_s``, ``decryption`` and ``operation_timeout_s``, as of
+    a table view, and ``read_compacted`` and ``crypto_failure_action``.
     """
 
     read_compacted: bool

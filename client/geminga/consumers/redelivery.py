@@ -90,6 +90,9 @@ class RedeliveryTimer:
 
     def __init__(self, granularity_s: float, on_due: Callable[[list[Position]], None]) -> None:
         self._entries = DueEntries(granularity_s)
+        # Tells of an entry no more. (The timer may fire in vain.) Not a method of its own: each
+        # acknowledgement calls it.
+        self.remove: Callable[[Position], None] = self._entries.remove
         self._on_due = on_due
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -99,10 +102,6 @@ class RedeliveryTimer:
         """Tell of this entry after ``delay_s``."""
         self._entries.add(position, self._loop.time() + delay_s)
         self._set_timer()
-
-    def remove(self, position: Position) -> None:
-        """Do not tell of this entry any more. (The timer may fire in vain.)"""
-        self._entries.remove(position)
 
     def clear(self) -> None:
         """Tell of nothing that was added so far."""

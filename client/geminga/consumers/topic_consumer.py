@@ -7,7 +7,6 @@ again are kept in step here.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,8 +104,9 @@ class TopicConsumer:
         self._pending_chunks.on_expired = self._acknowledge_entries
         self._pending_chunks.on_dropped = self._ask_again_later
         self._values = None if subscribing.schema is None else ValueReader(subscribing.schema)
+        self._arrived_max = settings.receiver_queue_size + OVERSHOOT_MESSAGES_MAX
         # Entries that wait until the schema is known that the first of them was written with.
-        self._held: deque[Entry] = deque()
+        self._held: list[Entry] = []
         self._is_learning = False
         self._channels = channels
         self._opener = EntryOpener(
@@ -228,7 +228,8 @@ class TopicConsumer:
     def _forget(self, position: Position) -> None:
         """An entry is acknowledged: it need not come again."""
         self._nacks.remove(position)
-        self._last_chances.pop(position, None)
+        if self._last_chances:
+            self._last_chances.pop(position, None)
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
 
@@ -317,8 +318,7 @@ class TopicConsumer:
     # ---- what the channel tells
 
     def _entry_arrived(self, command: CommandMessage, buffer: bytes, start: int, end: int) -> None:
-        limit = self._settings.receiver_queue_size + OVERSHOOT_MESSAGES_MAX
-        if len(self._lane.messages) + len(self._held) > limit:
+        if len(self._lane.messages) + len(self._held) > self._arrived_max:
             log.error("more messages than asked for", extra={"consumer": self.channel.title})
             self.channel.leave()
             return
@@ -326,7 +326,7 @@ class TopicConsumer:
         if entry.error is not None:
             self._put_aside(entry, entry.error)
             return
-        if self._held or self._wants_schema_of(entry):
+        if self._values is not None and (self._held or self._wants_schema_of(entry)):
             self._held.append(entry)
             if not self._is_learning:
                 self._is_learning = True

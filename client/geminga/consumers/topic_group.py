@@ -92,13 +92,19 @@ class TopicGroup:
 
     async def _refresh(self) -> None:
         """Ask again and again which topics there are. Ends with the group."""
+        refresh_s = wait_s = self._subscribing.settings.topics_refresh_s
+        backoff = self._channels.backoff()
         while True:
-            await self._source.wait(self._subscribing.settings.topics_refresh_s)
+            await self._source.wait(wait_s)
             try:
                 topics = await self._source.topics()
             except ClientError as error:
                 log.info("topics not known", extra={"of": self._title, "reason": str(error)})
+                # No broker tells of changes now: what came meanwhile is seen when one answers.
+                wait_s = min(backoff.next_s(), refresh_s)
                 continue
+            backoff.reset()
+            wait_s = refresh_s
             await self._leave(self.by_topic.keys() - {str(topic) for topic in topics})
             await self._join([each for each in topics if str(each) not in self.by_topic])
 

@@ -65,7 +65,7 @@ class ValueReader:
             writer = info_of(told)
             assert isinstance(self._versioned, VersionedSchema)
             read = self._versioned.reader_of(writer)
-        except ValueError as wrong:
+        except (ValueError, RecursionError) as wrong:  # one that is nested too deep
             self.refuse(version, wrong)
         else:
             encoding = writer.properties.get("kv.encoding.type")

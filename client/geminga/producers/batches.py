@@ -21,9 +21,11 @@ SINGLE_OVERHEAD_BYTES = 21
 class Batching:
     """When a batch leaves: as soon as one of the limits is reached.
 
-    ``delay_s`` counts from the first message of a batch; a batch with a message that is awaited
-    (``send``) leaves at the end of the loop's turn. ``by_key`` makes a batch for each key, as
-    Key_Shared subscriptions need it: they deliver a batch as a whole to one consumer.
+    They are ``messages_max`` messages, ``bytes_max`` bytes (of payloads, keys and properties,
+    before compression) and ``delay_s`` seconds since the first message of the batch; but a batch
+    with a message that is awaited (``send``) leaves at the end of the loop's turn. ``by_key`` makes
+    a batch for each key, as Key_Shared subscriptions need it: they deliver a batch as a whole to
+    one consumer. Raises ``ValueError`` for limits that cannot be.
     """
 
     # As upstream's clients: enough to make the cost of an entry small against that of its messages.

@@ -21,8 +21,12 @@ AccessModeName = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive
 
 
 class EntryProducerOptions(TypedDict, total=False):
-    """The keyword arguments of ``Client.entry_producer`` besides topic and schema, those that
-    ``ProducerOptions`` explains."""
+    """The keyword arguments of ``Client.entry_producer`` besides topic and schema, all explained in
+    ``ProducerOptions``.
+
+    They are ``name``, ``properties``, ``access_mode``, ``initial_subscription``, ``compression``,
+    ``encryption``, ``send_timeout_s``, ``pending_messages_max`` and ``close_timeout_s``.
+    """
 
     name: str | None
     properties: Mapping[str, str] | None
@@ -58,6 +62,10 @@ class ProducerOptions(EntryProducerOptions, total=False):
     - ``hashing``: how a key chooses its partition: ``"java_string"``, the default as in upstream's
       Java client, ``"murmur3"``, or ``"boost"``, which upstream's C++ client has by default and its
       Python client always. All producers of a topic should agree.
+    - ``lazy_start_partitioned_producers``: of a partitioned topic only one partition's broker is
+      asked at first, and each other's with the first message that goes there, which waits for it.
+      What is published to few of many partitions needs few connections then. Producers with an
+      access mode other than ``"shared"`` are accepted for all partitions at once in any case.
     - ``partitions_refresh_s``: how often is asked for new partitions; 60 by default.
     - ``send_timeout_s``: a message without receipt after so long fails, 30 by default (``None``:
       never); it may be stored all the same. A message that finds no room fails after so long, too.
@@ -72,6 +80,7 @@ class ProducerOptions(EntryProducerOptions, total=False):
     chunking: bool
     router: Router | RouterName
     hashing: HashName
+    lazy_start_partitioned_producers: bool
     partitions_refresh_s: float
 
 
@@ -86,6 +95,7 @@ class ProducerSettings(ProducerChannelOptions):
     chunking: bool = False
     router: Router | RouterName = "round_robin"
     hashing: HashName = "java_string"
+    lazy_start_partitioned_producers: bool = False
     partitions_refresh_s: float = 60.0  # as upstream's clients
 
     def __post_init__(self) -> None:

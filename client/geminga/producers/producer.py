@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -21,6 +21,7 @@ from geminga.producers.routing import RoutedMessage, Routing
 from geminga.producers.topic_producer import TopicProducer
 from geminga.schemas.key_value import KeyValueEncoding, KeyValueSchema
 from geminga.schemas.schema import Schema
+from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
@@ -74,6 +75,9 @@ class Producer(Generic[ValueT]):
         self._failed_messages = 0
         self._has_ended = False
         self._turn_bytes = self._turn_messages = 0  # sent since the last turn given
+        # Other access modes are about all partitions: each is asked for at once.
+        is_shared = settings.access_mode is AccessMode.SHARED
+        self._is_lazy = settings.lazy_start_partitioned_producers and is_shared
         self._routing = Routing(settings.router, settings.hashing, channels.random_number())
         # One for each partition; one for a topic without, which is then also ``_only``.
         self._parts: list[TopicProducer] = []
@@ -85,24 +89,47 @@ class Producer(Generic[ValueT]):
         partitions = 0
         if self._topic.partition_index < 0:
             partitions = await self._channels.partitions(self._topic)
-        first = self._topic.partition(0) if partitions else self._topic
+        # Lazy producers of one topic begin at different partitions.
+        index = self._routing.turn(partitions) if partitions and self._is_lazy else 0
+        first = self._topic.partition(index) if partitions else self._topic
         await self._open_parts([first], self._settings)
         if not partitions:
             self._only = self._parts[0]
             return
+        if self._is_lazy:
+            before = [self._topic.partition(each) for each in range(index)]
+            self._parts[:0] = self._new_parts(before, replace(self._settings, name=self.name))
         await self._open_partitions(partitions)
         self._watch = self._channels.spawn(
             self._watch_partitions(), name=f"the partitions of {self._topic}"
         )
 
     async def _open_partitions(self, partitions: int) -> None:
-        """Open those that are not open yet, with the name that the first one got."""
+        """Open those that are not open yet, or leave that to their first messages; with the name
+        that the first one got."""
         topics = [self._topic.partition(index) for index in range(len(self._parts), partitions)]
-        await self._open_parts(topics, replace(self._settings, name=self.name))
+        settings = replace(self._settings, name=self.name)
+        if self._is_lazy:
+            self._parts += self._new_parts(topics, settings)
+        else:
+            await self._open_parts(topics, settings)
 
     async def _open_parts(self, topics: Sequence[TopicName], settings: ProducerSettings) -> None:
         """Have them all accepted, or none of them. Raises ``ClientError``."""
-        parts = [
+        parts = self._new_parts(topics, settings)
+        try:
+            await asyncio.gather(*[part.open() for part in parts])
+        except BaseException:
+            await asyncio.gather(*[part.close() for part in parts])
+            if not self._watch:
+                await asyncio.gather(*[part.close() for part in self._parts])
+            raise
+        self._parts += parts
+
+    def _new_parts(
+        self, topics: Iterable[TopicName], settings: ProducerSettings
+    ) -> list[TopicProducer]:
+        return [
             TopicProducer(
                 self._channels,
                 topic,
@@ -114,14 +141,6 @@ class Producer(Generic[ValueT]):
             )
             for topic in topics
         ]
-        try:
-            await asyncio.gather(*[part.channel.open() for part in parts])
-        except BaseException:
-            await asyncio.gather(*[part.close() for part in parts])
-            if not self._watch:
-                await asyncio.gather(*[part.close() for part in self._parts])
-            raise
-        self._parts += parts
 
     async def _watch_partitions(self) -> None:
         """Open the partitions that the topic gets. Never ends."""
@@ -180,8 +199,8 @@ class Producer(Generic[ValueT]):
 
     @property
     def is_connected(self) -> bool:
-        """Is a broker taking messages at this moment, for every partition?"""
-        return all(part.channel.is_connected for part in self._parts)
+        """Is a broker taking messages at this moment, for every partition that was started?"""
+        return all(part.channel.is_connected for part in self._parts if part.has_started)
 
     # ---- sending
 

@@ -9,7 +9,8 @@ HashName = Literal["java_string", "murmur3", "boost"]
 
 
 class RoutedMessage(NamedTuple):
-    """What a router of one's own may look at; ``key`` is as it is stored, base64 for bytes."""
+    """What a router of one's own may look at: the ``payload``, what the schema made of the value;
+    the ``key`` as it is stored, Base64 of one that is bytes; and the ``properties``."""
 
     payload: bytes
     key: str | None

@@ -10,12 +10,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannel
 from geminga.compression import compressor
 from geminga.encryption import TAG_BYTES, Encryptor
-from geminga.errors import ClientError, MessageTooLarge
+from geminga.errors import ClientError, Closed, MessageTooLarge
 from geminga.messages import MessageId, from_proto
 from geminga.producers.attributes import MessageAttributes
 from geminga.producers.batches import (
@@ -44,11 +45,22 @@ CHUNK_OVERHEAD_BYTES = 24
 CHUNK_BYTES_MIN = 1024
 
 
+class _Early(NamedTuple):
+    """A message that came before a broker had accepted its producer: what ``submit`` was told."""
+
+    payload: bytes
+    attributes: MessageAttributes | None
+    sequence_id: int | None
+    callback: SendCallback | None
+    at_once: bool
+
+
 class TopicProducer:
     """One topic's share of a producer.
 
     ``on_failure`` is called with an error and how many messages without a callback it concerns;
-    ``on_end`` when no broker will take anything more.
+    ``on_end`` when no broker will take anything more. Without ``open`` it asks a broker to accept
+    it with its first message; what comes until then waits, and fails if none does.
     """
 
     def __init__(
@@ -62,7 +74,8 @@ class TopicProducer:
         on_failure: Callable[[ClientError, int], None],
         on_end: Callable[[ClientError], None],
     ) -> None:
-        self.channel: ProducerChannel[Batch] = ProducerChannel(channels, topic, settings)
+        self._channels = channels
+        self._topic = topic
         self._settings = settings
         self._room = room
         self._clock = clock
@@ -81,10 +94,64 @@ class TopicProducer:
         self._leaves_at_once = False
         # What ``flush`` waits for: the last batch that had left, which is settled after all others.
         self._last: Batch | None = None
-        self._flushing: deque[tuple[Batch, asyncio.Future[None]]] = deque()
-        self.channel.on_settled = self._settled
+        self._flushing: list[tuple[Batch, asyncio.Future[None]]] = []
+        # Until a broker has accepted the channel: what waits for that, bounded by the room, and the
+        # task that asks.
+        self._early: deque[_Early] | None = deque()
+        self._starting: asyncio.Task[object] | None = None
+        self.channel = self._new_channel()
+
+    def _new_channel(self) -> ProducerChannel[Batch]:
+        channel: ProducerChannel[Batch] = ProducerChannel(
+            self._channels, self._topic, self._settings
+        )
+        channel.on_settled = self._settled
+        channel.on_close = self.close
+        return channel
+
+    async def open(self) -> None:
+        """Have a broker accept it. Raises the ``ClientError`` for which none did."""
+        await self.channel.open()
         self.channel.on_end = self._ended
-        self.channel.on_close = self.close
+        if self.channel.error is not None:  # in the turn in which it was accepted
+            self._ended(self.channel.error)
+        early, self._early = self._early or (), None
+        for each in early:
+            try:
+                self.submit(*each[:-1], at_once=each.at_once)
+            except ClientError as error:  # it is too large for this broker
+                self._tell_early(each, error)
+        # Afterwards: whatever waits for room would overtake them.
+        self._room.give_back(len(early), sum(len(each.payload) for each in early))
+
+    async def _start(self) -> None:
+        """``open`` for what waits; after a failure the next message tries again."""
+        try:
+            await self.open()
+        except ClientError as error:
+            if not isinstance(error, Closed):
+                self.channel = self._new_channel()
+            self._fail_early(error)
+        except asyncio.CancelledError:
+            self._fail_early(Closed(self.channel.title))
+            raise
+        finally:
+            self._starting = None
+
+    def _fail_early(self, error: ClientError) -> None:
+        early, self._early = self._early or (), deque()
+        for each in early:
+            self._room.give_back(1, len(each.payload))
+            self._tell_early(each, error)
+
+    def _tell_early(self, early: _Early, error: ClientError) -> None:
+        callbacks = [] if early.callback is None else [(0, early.callback)]
+        self._tell(Batch(None, [early.payload], [b""], callbacks=callbacks), None, error)
+
+    @property
+    def has_started(self) -> bool:
+        """Has a broker accepted it?"""
+        return self._early is None
 
     @property
     def last_sequence_id(self) -> int:
@@ -118,6 +185,13 @@ class TopicProducer:
         channel = self.channel
         if channel.error is not None:
             raise channel.error
+        if self._early is not None:
+            self._early.append(_Early(payload, attributes, sequence_id, callback, at_once))
+            self._room.take(len(payload))
+            if self._starting is None:
+                work = self._start()
+                self._starting = self._channels.spawn(work, name=f"start {channel.title}")
+            return
         encoded = b"" if attributes is None else attributes.encode_for_batch()
         message_bytes = len(payload) + len(encoded)
         batches = self._open
@@ -313,7 +387,7 @@ class TopicProducer:
         if batch is self._last:
             self._last = None
         while self._flushing and self._flushing[0][0] is batch:
-            flushed = self._flushing.popleft()[1]
+            flushed = self._flushing.pop(0)[1]
             if not flushed.done():
                 flushed.set_result(None)
         self._room.give_back(len(batch), batch.payload_bytes)
@@ -341,6 +415,8 @@ class TopicProducer:
 
     async def flush(self) -> None:
         """Send what is there, and wait until it and all before it is stored or has failed."""
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
         self.send_batches()
         if self._last is not None:
             flushed: asyncio.Future[None] = self._loop.create_future()
@@ -360,5 +436,7 @@ class TopicProducer:
 
     async def close(self) -> None:
         """Wait a while for the receipts of what was sent, then leave the broker."""
+        if self._starting is not None:
+            await asyncio.wait([self._starting], timeout=self._settings.close_timeout_s)
         self.send_batches()
         await self.channel.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any, Generic, TypeVar, cast
 
 from geminga.errors import MissingExtra
@@ -57,15 +58,12 @@ class AvroSchema(Generic[RecordT]):
         """Reads what was written with another schema. Raises ``ValueError`` for one that is none;
         so does the reader, for what this schema cannot read.
 
-        A record may have another name there: in another language its class has one.
+        Records may have other names there: in another language their classes have others.
         """
         if writer.definition == self.schema_info.definition:
             return self.decode
-        definition = json.loads(writer.definition)
-        written, read = parse(definition), self._parsed
-        if _is_record(definition) and _is_record(self._definition):
-            name = ".".join(filter(None, (definition.get("namespace"), definition["name"])))
-            read = parse({**self._definition, "aliases": [name]})
+        written = parse(json.loads(writer.definition))
+        read = with_names_of(written, self._parsed)
         return lambda payload: self._opened(decode(payload, written, read))
 
     def _opened(self, plain: Any) -> RecordT:  # noqa: ANN401 - a mapping
@@ -73,10 +71,6 @@ class AvroSchema(Generic[RecordT]):
 
     def __repr__(self) -> str:
         return f"AvroSchema({self._record.__name__})"
-
-
-def _is_record(definition: object) -> bool:
-    return isinstance(definition, dict) and definition.get("type") == "record"
 
 
 def fastavro() -> Any:  # noqa: ANN401 - a module without types
@@ -93,7 +87,7 @@ def parse(definition: Any) -> Any:  # noqa: ANN401 - JSON
     library = fastavro()
     try:
         return library.parse_schema(definition)
-    except (library.schema.SchemaParseException, library.schema.UnknownType, KeyError) as wrong:
+    except Exception as wrong:  # the library raises whatever its types do
         raise ValueError(f"this is no Avro schema: {wrong!r}") from wrong
 
 
@@ -113,3 +107,84 @@ def decode(payload: bytes, written: Any, read: Any) -> Any:  # noqa: ANN401 - va
         return fastavro().schemaless_reader(io.BytesIO(payload), written, read)
     except Exception as wrong:  # damaged payloads make the library raise nearly anything
         raise ValueError(f"the payload is none of this schema: {wrong!r}") from wrong
+
+
+def with_names_of(written: Any, read: Any) -> Any:  # noqa: ANN401 - what ``parse`` returns
+    """The parsed schema ``read``, whose records also answer to the names that they have in
+    ``written``: those of the records in the same places.
+
+    The library goes by names, which Avro for Java, and with it Pulsar's brokers, ask for only to
+    choose among the records of a union. A name that ``read`` has for a record of its own is given
+    to no other within it: where both stand in a union, one would be taken for the other.
+    """
+    read = deepcopy(read)
+    theirs, ours = _records_in(written), _records_in(read)
+    own_names = {_short(name) for name in ours}
+    pending: list[tuple[Any, Any]] = [(written, read)]
+    seen: set[tuple[str, str]] = set()
+    while pending:
+        writer, reader = pending.pop()
+        writer, reader = _defined(writer, theirs), _defined(reader, ours)
+        if isinstance(writer, list):
+            pending.extend((branch, reader) for branch in writer)
+        elif isinstance(reader, list):
+            pending.extend((writer, branch) for branch in _branch_for(writer, reader, ours))
+        elif not _are_alike(writer, reader):
+            continue
+        elif reader["type"] != "record":
+            pending.extend((writer[of], reader[of]) for of in ("items", "values") if of in reader)
+        elif (names := (writer["name"], reader["name"])) not in seen:
+            seen.add(names)
+            if _short(names[0]) not in own_names or reader is read:
+                reader["aliases"] = [*reader.get("aliases", ()), names[0]]
+            types = {field["name"]: field["type"] for field in writer["fields"]}
+            for field in reader["fields"]:
+                known = [
+                    name for name in (field["name"], *field.get("aliases", ())) if name in types
+                ]
+                pending.extend((types[name], field["type"]) for name in known[:1])
+    return read
+
+
+def _records_in(parsed: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+    """The records of a parsed schema by their full names."""
+    found: dict[str, Any] = {}
+    pending = [parsed]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, list):
+            pending.extend(each)
+        elif isinstance(each, dict):
+            pending.extend(each[of] for of in ("items", "values") if of in each)
+            if each["type"] == "record":
+                found[each["name"]] = each
+                pending.extend(field["type"] for field in each["fields"])
+    return found
+
+
+def _defined(kind: Any, records: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as above
+    """The record that a type names, or the type itself."""
+    return records.get(kind, kind) if isinstance(kind, str) else kind
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _are_alike(writer: Any, reader: Any) -> bool:  # noqa: ANN401 - as above
+    return (
+        isinstance(writer, dict) and isinstance(reader, dict) and writer["type"] == reader["type"]
+    )
+
+
+def _branch_for(writer: Any, union: list[Any], records: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
+    """The branch that what was written is read as, if there is one: of records that of the same
+    name, else the first whose fields are all there."""
+    alike = [b for b in (_defined(b, records) for b in union) if _are_alike(writer, b)]
+    if alike and writer["type"] == "record":
+        fields = {field["name"] for field in writer["fields"]}
+        named = [b for b in alike if _short(b["name"]) == _short(writer["name"])]
+        alike = named or [
+            b for b in alike if all("default" in f or f["name"] in fields for f in b["fields"])
+        ]
+    return alike[:1]

@@ -42,7 +42,7 @@ PRIMITIVES: Mapping[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """Names a primitive type of Avro in ``Annotated``: ``Annotated[int, AvroType("int")]``."""
+    """Names a primitive type of Avro by its ``name``: ``Annotated[int, AvroType("int")]``."""
 
     name: str
 

@@ -17,7 +17,8 @@ ValueT = TypeVar("ValueT")
 class SchemaInfo:
     """What the broker's schema registry is told: ``Schema`` of PulsarApi.proto.
 
-    ``definition`` is the bytes that define the schema (JSON for most types).
+    ``type`` says how values are encoded, ``definition`` is the bytes that define them (JSON for
+    most types); ``name`` and ``properties`` are for whatever else reads the registry.
     """
 
     type: SchemaType

@@ -18,7 +18,7 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandPing, CommandPon
 from geminga_protocol.pulsar.errors import IncompleteCommand, UnknownCommand
 from geminga_protocol.pulsar.frames import COMMAND_SIZE_BYTES
 from geminga_protocol.pulsar.integers import UINT64_MAX
-from geminga_protocol.pulsar.protobuf import check_text, missing_fields
+from geminga_protocol.pulsar.protobuf import check_text, holds_text, missing_fields
 
 # +------------+--------------+-------------+
 # | total size | command size | BaseCommand |      see frames.py
@@ -26,6 +26,9 @@ from geminga_protocol.pulsar.protobuf import check_text, missing_fields
 # +------------+--------------+-------------+
 FRAME_HEAD = Struct(">II")
 COMMAND_SIZE = Struct(">I")
+
+# A MESSAGE as brokers write it: its type, and the tag of the part of that type.
+MESSAGE_START = b"\x08\x09\x4a"
 
 # What stands for "no request" where a command of the broker's own accord wants a request id.
 NO_REQUEST_ID = UINT64_MAX
@@ -36,8 +39,16 @@ PART_NAMES: Mapping[int, str] = {
 }
 assert all(number in PART_NAMES for number in BaseCommand.Type.values())
 
+# Those whose part holds text somewhere.
+_TYPES_WITH_TEXT = frozenset(
+    field.number
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None and holds_text(field.message_type)
+)
+
 # Looked up once: an attribute of a protobuf class costs a search through its enums.
 _ACK = BaseCommand.ACK
+_MESSAGE = BaseCommand.MESSAGE
 _VARINT = 0  # protobuf's wire type
 _parse_base_command = BaseCommand.FromString
 _read_command_bytes = COMMAND_SIZE.unpack_from
@@ -64,9 +75,13 @@ def parse_command(buffer: bytes, start: int, end: int) -> tuple[BaseCommand, int
         command = _parse_base_command(encoded)
     except DecodeError as error:
         raise WireError(f"not a command: {error}") from error
-    _check_complete(command)
-    if not encoded.isascii():
-        check_text(getattr(command, PART_NAMES[command.type]))
+    # What a consumer gets most, and what holds no text: 1 us less for each.
+    is_message = encoded.startswith(MESSAGE_START) and command.type == _MESSAGE
+    if is_message and command.IsInitialized():
+        return command, command_end
+    command_type = _check_complete(command)
+    if command_type in _TYPES_WITH_TEXT and not encoded.isascii():
+        check_text(getattr(command, PART_NAMES[command_type]))
     return command, command_end
 
 
@@ -85,19 +100,25 @@ PING = encode_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
 PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 
 
-def _check_complete(command: BaseCommand) -> None:
-    if not command.HasField("type"):
-        raise UnknownCommand(_unknown_type(command))
+def _check_complete(command: BaseCommand) -> BaseCommand.Type.ValueType:
+    """The type of a command that is complete; raises ``UnknownCommand``, ``IncompleteCommand``."""
     command_type = command.type
     part_name = PART_NAMES[command_type]
-    if not command.HasField(part_name):  # type: ignore[arg-type]  # a literal for the stubs
+    has_part = command.HasField(part_name)  # type: ignore[arg-type]  # a literal for the stubs
+    # The type is one of the required fields: without it the first type there is would read.
+    if has_part and command_type != _ACK and command.IsInitialized():
+        return command_type
+    if not command.HasField("type"):
+        raise UnknownCommand(_unknown_type(command))
+    if not has_part:
         raise IncompleteCommand(command, (part_name,))
-    if command_type == _ACK:
-        # Looking into each of its ids would take 3x as long as parsing it.
-        if command.ack.HasField("consumer_id") and command.ack.HasField("ack_type"):
-            return
-    elif command.IsInitialized():
-        return
+    # Looking into each id of an ACK would take 3x as long as parsing it.
+    if (
+        command_type == _ACK
+        and command.ack.HasField("consumer_id")
+        and command.ack.HasField("ack_type")
+    ):
+        return command_type
     raise IncompleteCommand(command, missing_fields(command))
 
 

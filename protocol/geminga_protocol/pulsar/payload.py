@@ -6,6 +6,7 @@ must. Compression and encryption of the body are the clients' business.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from struct import Struct
@@ -38,6 +39,7 @@ assert BROKER_ENTRY_HEAD.size == BROKER_ENTRY_HEAD_BYTES
 # | 0x0e01 |  u32     |  u32          |                 |      |
 # +--------+----------+---------------+-----------------+------+
 CHECKSUM_MAGIC = 0x0E01
+CHECKSUM_START = b"\x0e\x01"
 CHECKSUM_HEAD = Struct(">HI")
 CHECKSUM_HEAD_BYTES = 6
 assert CHECKSUM_HEAD.size == CHECKSUM_HEAD_BYTES
@@ -58,6 +60,19 @@ SIZE_BYTES = 4
 USUAL_SINGLE = Struct(">I4B")
 LAST_8_BYTES = Struct(">Q")
 PAYLOAD_SIZE_TAG = 0x18
+
+# Most messages that were sent alone, and most batches, have metadata of numbers behind a name:
+# +------+-------------+---------------+----------------+----------------+---------+
+# | 0x0a | name's size | producer_name | 0x10, varint:  | 0x18, varint:  | others, |
+# |      |  u8 < 128   |  ASCII        | sequence_id=2  | publish_time=3 | varints |
+# +------+-------------+---------------+----------------+----------------+---------+
+# The others: compression=8, uncompressed_size=9, num_messages_in_batch=11, event_time=12.
+PRODUCER_NAME_TAG = 0x0A
+# Of 63 bits at most, which the parser takes in any case.
+_VARINT = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
+_is_usual_rest = re.compile(
+    rb"\x10" + _VARINT + rb"\x18" + _VARINT + rb"(?:[\x40\x48\x58\x60]" + _VARINT + rb")*"
+).fullmatch
 SEQUENCE_ID_TAG = 0x40
 SEQUENCE_ID_BYTES_MAX = 7
 # For a sequence id of so many bytes: which bits of the eight bytes that end with it are always the
@@ -154,10 +169,28 @@ def open_payload(buffer: bytes, start: int, end: int) -> tuple[MessageMetadata, 
 
     Raises ``ChecksumMismatch`` or another ``WireError``.
     """
-    start = skip_broker_entry(buffer, start, end)
+    if buffer[start : start + 2] == BROKER_ENTRY_START:
+        start = skip_broker_entry(buffer, start, end)
     check_checksum(buffer, start, end)
-    metadata_start, body_start = metadata_bounds(buffer, start, end)
-    return parse_message(MessageMetadata, buffer[metadata_start:body_start]), body_start
+    if buffer[start : start + 2] == CHECKSUM_START:
+        start += CHECKSUM_HEAD_BYTES
+    metadata_start, body_start = _sized(buffer, start, end, "message metadata")
+    encoded = buffer[metadata_start:body_start]
+    if is_usual_metadata(encoded):
+        return MessageMetadata.FromString(encoded), body_start
+    return parse_message(MessageMetadata, encoded), body_start
+
+
+def is_usual_metadata(encoded: bytes) -> bool:
+    """Is this metadata of which ``parse_message`` would find nothing to say, at first sight?
+
+    To look takes 0.4 us; to parse it and then ask for required fields and text takes 1.3 us more
+    (CPython 3.11, upb).
+    """
+    if len(encoded) < 2 or encoded[0] != PRODUCER_NAME_TAG:
+        return False
+    name_end = 2 + encoded[1]  # the length of a name that is longer than 127 is no ASCII
+    return encoded[:name_end].isascii() and _is_usual_rest(encoded, name_end) is not None
 
 
 def encode_payload(metadata: MessageMetadata, body: bytes) -> bytes:

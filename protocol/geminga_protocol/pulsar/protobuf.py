@@ -52,6 +52,11 @@ def check_text(message: Message) -> None:
     _check_text_fields(message, _text_fields(message.DESCRIPTOR))
 
 
+def holds_text(descriptor: Descriptor) -> bool:
+    """Has a message of this kind a text field, however deep?"""
+    return bool(_text_fields(descriptor))
+
+
 @dataclass(frozen=True, slots=True)
 class _TextField:
     """A field that is text, or a message (``inside`` it) that holds text somewhere."""

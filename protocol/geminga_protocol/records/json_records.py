@@ -11,6 +11,7 @@ through an older Geminga without loss.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import NoneType, UnionType
@@ -28,6 +29,10 @@ from typing import (
 
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.json_text import parse_object, render
+
+# Jackson takes a number that is written as text, so that clients send some; up to 19 digits are a
+# Java long's.
+_WHOLE_NUMBER = re.compile(r"\s*[-+]?[0-9]{1,19}\s*", re.ASCII)
 
 
 class Named(str):
@@ -185,6 +190,8 @@ def _decode_object(value: object, where: str) -> dict[str, object]:
 def _decode_int(value: object, where: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        return int(value)
     raise MalformedRecord(where, f"{value!r} is no whole number")
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
 import uuid
 from collections import Counter
@@ -25,6 +28,7 @@ from pyspark.sql.types import StructType
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.integration.rest import rest
+from tests.integration.waiting import eventually
 
 from geminga.producers.routing import java_string_hash
 from pyspark_geminga.sink import stream_writer
@@ -32,6 +36,8 @@ from pyspark_geminga.sink.writers import StreamWriter
 
 FILES, ROWS_A_FILE = 4, 50
 ROWS = FILES * ROWS_A_FILE
+# Ten rows fill the buffers between Spark's processes: the sink gets them before the next ten.
+PADDING = "." * 8000
 
 
 class FlakyWriter(StreamWriter):
@@ -269,8 +275,9 @@ def lines(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
     place = tmp_path / "lines"
     place.mkdir()
     for file in range(FILES):
-        content = "".join(f"{file}-{row}\n" for row in range(ROWS_A_FILE))
+        content = "".join(f"{file}-{row}{PADDING}\n" for row in range(ROWS_A_FILE))
         (place / f"{file}.txt").write_text(content)
+        os.utime(place / f"{file}.txt", (file, file))  # Spark takes the oldest first
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
     before = spark.conf.get(name)
     spark.conf.set(name, 10)
@@ -278,7 +285,9 @@ def lines(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
     spark.conf.set(name, str(before))
 
 
-WANTED = Counter(f"{file}-{row}".encode() for file in range(FILES) for row in range(ROWS_A_FILE))
+WANTED = Counter(
+    f"{file}-{row}{PADDING}".encode() for file in range(FILES) for row in range(ROWS_A_FILE)
+)
 
 
 @pytest.mark.parametrize("order", ["value", pytest.param("none", marks=pytest.mark.full)])
@@ -301,4 +310,35 @@ def test_without_deduplication_the_same_failures_store_rows_again(
     assert run_until_done(spark, options_of(standalone, topic=topic, batchMaxRows=7), lines) == 2
     found = Counter(each.data() for each in read_all(standalone, topic))
     assert set(found) == set(WANTED)
-    assert found.total() >= ROWS + ROWS_A_FILE  # all of the batch whose commit failed
+    # All of the batch whose commit failed, and some of the task that failed.
+    assert found.total() > ROWS + ROWS_A_FILE
+
+
+@pytest.mark.full
+def test_a_driver_that_is_killed_within_a_batch_stores_nothing_twice(
+    standalone: StandaloneProcess, namespace: str, lines: Path
+) -> None:
+    topic, pipe = f"{namespace}/killed", lines / "pipe"
+    os.mkfifo(pipe)
+    options = options_of(
+        standalone, topic=topic, semantics="dedup", orderWithinTask="none", batchMaxRows=7
+    )
+    plan = {
+        "options": options,
+        "lines": str(lines / "lines"),
+        "checkpoint": str(lines / "checkpoint"),
+    }
+    script = Path(__file__).with_name("sink_driver.py")
+    held = subprocess.Popen(
+        [sys.executable, script, json.dumps(plan | {"pipe": str(pipe)})], start_new_session=True
+    )
+    try:
+        with pipe.open("wb"):  # once the driver reads it
+            eventually(lambda: len(read_all(standalone, topic)), ROWS_A_FILE.__lt__)
+            os.killpg(held.pid, signal.SIGKILL)
+    finally:
+        held.kill()
+        held.wait()
+    assert len(read_all(standalone, topic)) < ROWS
+    subprocess.run([sys.executable, script, json.dumps(plan)], check=True, timeout=200)
+    assert Counter(each.data() for each in read_all(standalone, topic)) == WANTED

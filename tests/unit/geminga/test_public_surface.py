@@ -7,9 +7,10 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from types import FunctionType, ModuleType
-from typing import get_args, get_origin, get_type_hints
+from typing import get_args, get_origin, get_type_hints, is_typeddict
 
 import geminga
+import geminga.sync
 from geminga import errors
 
 CLASSES = [each for name in geminga.__all__ if isinstance(each := getattr(geminga, name), type)]
@@ -95,6 +96,37 @@ def test_every_class_and_its_public_members_are_explained() -> None:
     explained: list[tuple[str, object]] = [(kind.__name__, kind) for kind in CLASSES]
     explained += [each for kind in CLASSES for each in functions(kind)]
     explained += [(each.__name__, each) for each in FUNCTIONS]
+    found = [name for name, each in explained if not inspect.getdoc(each)]
+    assert [name for name in found if not name.endswith(".__init__")] == []
+
+
+def test_names_that_are_no_classes_and_functions_are_explained_with_the_package() -> None:
+    others = [each for each in geminga.__all__ if not callable_with_a_text(each)]
+    assert {"EARLIEST", "Router", "TopicsMode"} <= set(others)
+    assert [each for each in others if f"``{each}``" not in (geminga.__doc__ or "")] == []
+
+
+def callable_with_a_text(name: str) -> bool:
+    return isinstance(getattr(geminga, name), type | FunctionType)
+
+
+def test_every_field_and_option_is_explained_with_its_class() -> None:
+    fields: list[tuple[type, str]] = []
+    for kind in CLASSES:
+        if is_dataclass(kind) or is_typeddict(kind) or hasattr(kind, "_fields"):
+            fields += [(kind, name) for name in vars(kind).get("__annotations__", {})]
+    assert (geminga.ConsumerOptions, "ack_timeout_s") in fields
+    assert [
+        (kind.__name__, name) for kind, name in fields if f"``{name}``" not in (kind.__doc__ or "")
+    ] == []
+
+
+def test_the_synchronous_client_is_explained_too() -> None:
+    kinds = [getattr(geminga.sync, name) for name in geminga.sync.__all__]
+    classes = [each for each in kinds if isinstance(each, type)]
+    assert len(classes) == 5
+    explained: list[tuple[str, object]] = [(each.__name__, each) for each in kinds]
+    explained += [each for kind in classes for each in functions(kind)]
     found = [name for name, each in explained if not inspect.getdoc(each)]
     assert [name for name in found if not name.endswith(".__init__")] == []
 

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session, metadata
@@ -137,6 +138,35 @@ def test_ctrl_c_ends_a_receive_that_waits(
         with pytest.raises(KeyboardInterrupt):
             consumer.receive()
         assert ended.wait(60)  # the call was cancelled, too
+
+
+@pytest.mark.usefixtures("heeded")
+def test_ctrl_c_ends_a_call_that_was_just_handed_over(
+    client: sync.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the caller knows by what to cancel it."""
+    began, ended = threading.Event(), threading.Event()
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    async def receive(_: object) -> None:
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    def interrupted(*arguments: Any) -> None:
+        hand_over(*arguments)
+        assert began.wait(60)
+        raise KeyboardInterrupt
+
+    with client.consumer("orders", "billing") as consumer:
+        monkeypatch.setattr(geminga.Consumer, "receive", receive)
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.receive()
+        assert ended.wait(60)
 
 
 def test_closing_the_client_ends_a_receive_in_another_thread(

@@ -31,6 +31,14 @@ def test_words_are_aligned_at_the_left_and_numbers_at_the_right() -> None:
     ]
 
 
+def test_a_cell_moves_no_cursor_and_columns_stay_aligned() -> None:
+    assert list(table(["name", "n"], [["\x1b[2J", 1], ["b", 22]])) == [
+        "name      n",
+        "\\x1b[2J   1",
+        "b        22",
+    ]
+
+
 def test_a_table_without_rows_is_its_headings() -> None:
     assert list(table(["a", "b"], [])) == ["a  b"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.geminga.fake_broker import FakeBroker, until
+from tests.unit.geminga.fake_broker import FakeBroker, Session, until
 from tests.unit.geminga.fake_network import FakeNetwork
 
 from geminga import Closed, NotAuthenticated, NotConnected
@@ -32,11 +32,43 @@ async def test_all_who_ask_share_one_connection(network: FakeNetwork) -> None:
 async def test_a_broken_connection_is_replaced(network: FakeNetwork, broker: FakeBroker) -> None:
     async with ConnectionPool(network, ConnectionOptions()) as connections:
         first = await connections.get(ROUTE)
+        await asyncio.sleep(10)
         broker.drop_connections()
         await first.closed()
         second = await connections.get(ROUTE)
         assert second is not first
         assert second.is_open
+
+
+@pytest.mark.parametrize("broker_does", ["accepts and fails", "refuses"])
+async def test_a_broker_that_fails_is_not_connected_to_without_end(
+    network: FakeNetwork, broker: FakeBroker, broker_does: str
+) -> None:
+    """However many ask for a connection, and however often; as aiokafka#496."""
+    healthy = broker.answers[BaseCommand.CONNECT]
+    if broker_does == "accepts and fails":
+
+        def accept_and_fail(session: Session, command: BaseCommand, payload: bytes) -> None:
+            healthy(session, command, payload)
+            asyncio.get_running_loop().call_later(0.01, session.drop)
+
+        broker.on(BaseCommand.CONNECT, accept_and_fail)
+    else:
+        broker.kill()
+    refused: list[str] = []
+    async with ConnectionPool(network, ConnectionOptions()) as connections:
+        for _ in range(3000):
+            await asyncio.sleep(0.02)
+            try:
+                await connections.get(ROUTE)
+            except NotConnected as error:
+                refused.append(str(error))
+        assert 55 <= len(network.connects) <= 70, "once a second"
+        assert len(set(refused)) == 1, "an attempt that is not made fails as the last one did"
+        broker.start()
+        broker.on(BaseCommand.CONNECT, healthy)
+        await asyncio.sleep(1)
+        assert (await connections.get(ROUTE)).is_open
 
 
 async def test_a_broker_behind_a_proxy_has_a_connection_of_its_own(

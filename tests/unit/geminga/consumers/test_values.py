@@ -14,6 +14,8 @@ from geminga import (
     Client,
     Int32Schema,
     KeyValueSchema,
+    SchemaInfo,
+    SchemaType,
     StringSchema,
 )
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
@@ -82,6 +84,28 @@ async def test_a_message_whose_schema_is_gone_can_be_received_and_not_read(
     with pytest.raises(ValueError, match="version 07"):
         _ = message.value
     assert message.data == b"?"
+    assert (await consumer.receive()).value == Order(1)
+
+
+NESTED = 20_000
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [b"5", b'{"type":{}}', b'{"type":"array","items":5}', b"[" * NESTED + b"]" * NESTED],
+    ids=["number", "nameless", "of-a-number", "nested"],
+)
+async def test_a_schema_that_is_none_holds_nothing_up(
+    client: Client, broker: FakeBroker, definition: bytes
+) -> None:
+    versions = VERSIONS | {b"\0": SchemaInfo(SchemaType.AVRO, "", definition)}
+    broker.on(BaseCommand.GET_SCHEMA, tells(versions, []))
+    consumer = await client.consumer("orders", "billing", schema=NOW)
+    broker.deliver(0, payload=payload(b"?", b"\0"))
+    broker.deliver(1, payload=payload(NOW.encode(Order(1)), b"\1"))
+    unreadable = await consumer.receive()
+    with pytest.raises(ValueError, match="version 00, is of no use"):
+        _ = unreadable.value
     assert (await consumer.receive()).value == Order(1)
 
 

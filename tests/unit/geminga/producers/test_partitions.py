@@ -7,11 +7,15 @@ from collections import Counter
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session, until
+from tests.unit.geminga.producers.stored import bodies
 
 from geminga import (
     Batching,
     Client,
+    ClientError,
     Closed,
+    MessageId,
+    Producer,
     ProducerBusy,
     ProducerFenced,
     RoutedMessage,
@@ -202,3 +206,100 @@ async def test_a_producer_is_over_when_all_its_partitions_are(client: Client) ->
     for refused in (producer.ready(), producer.send(b"0")):
         with pytest.raises(Closed):
             await refused
+
+
+async def lazy_producer(client: Client) -> Producer[bytes]:
+    return await client.producer(
+        "orders",
+        router=lambda message, _: int(message.properties["to"]),
+        lazy_start_partitioned_producers=True,
+        partitions_refresh_s=5,
+    )
+
+
+def other_than_first(partitioned: Partitioned) -> str:
+    """A partition that was not asked for when the producer was opened."""
+    (first,) = partitioned.asked
+    return next(index for index in "012" if not first.topic.endswith(index))
+
+
+async def test_a_lazy_producer_asks_for_a_partition_with_its_first_message(
+    client: Client, partitioned: Partitioned
+) -> None:
+    producer = await lazy_producer(client)
+    other = other_than_first(partitioned)
+    assert (producer.partitions, producer.is_connected) == (3, True)
+    for number in range(10):
+        producer.send_nowait(b"%d" % number, properties={"to": other})
+    assert (await producer.send(b"10", properties={"to": other})).partition == int(other)
+    assert partitioned.asked[1].topic == f"{TOPIC}-partition-{other}"
+    assert partitioned.asked[1].producer_name == producer.name
+    assert len(partitioned.asked) == 2
+    await producer.close()
+    sent = [body for entry in bodies(partitioned.broker) for body in entry]
+    assert sent == [b"%d" % number for number in range(11)]
+    assert producer.pending_messages == 0
+
+
+async def test_new_partitions_of_a_lazy_producer_wait_for_messages_too(
+    client: Client, partitioned: Partitioned
+) -> None:
+    producer = await lazy_producer(client)
+    partitioned.partitions = 5
+    await until(lambda: producer.partitions == 5)
+    assert len(partitioned.asked) == 1
+    assert (await producer.send(b"", properties={"to": "4"})).partition == 4
+
+
+async def test_what_waits_for_a_partition_that_no_broker_takes_fails_and_the_next_tries_again(
+    client: Client, partitioned: Partitioned
+) -> None:
+    producer = await lazy_producer(client)
+    other = other_than_first(partitioned)
+    partitioned.refused = f"{TOPIC}-partition-{other}"
+    producer.send_nowait(b"", properties={"to": other})
+    with pytest.raises(ProducerBusy):
+        await producer.send(b"", properties={"to": other})
+    assert producer.pending_messages == 0
+    with pytest.raises(ProducerBusy) as caught:
+        await producer.flush()
+    assert caught.value.__notes__ == ["1 messages sent without callbacks were not stored"]
+    partitioned.refused = None
+    assert (await producer.send(b"", properties={"to": other})).partition == int(other)
+
+
+async def test_closing_waits_for_what_was_sent_to_a_partition_that_is_being_started(
+    client: Client, partitioned: Partitioned
+) -> None:
+    producer = await lazy_producer(client)
+    producer.send_nowait(b"", properties={"to": other_than_first(partitioned)})
+    await producer.close()
+    assert partitioned.sent.total() == 1
+    with pytest.raises(Closed):
+        await producer.send(b"", properties={"to": "0"})
+    await asyncio.sleep(1)
+    assert not client._channels._channels
+
+
+async def test_what_waits_for_a_silent_broker_fails_when_the_client_is_closed(
+    client: Client, partitioned: Partitioned
+) -> None:
+    producer = await lazy_producer(client)
+    partitioned.broker.on(BaseCommand.PRODUCER, lambda _, __, ___: None)
+    errors: list[ClientError | None] = []
+    to = {"to": other_than_first(partitioned)}
+
+    def note(_: MessageId | None, error: ClientError | None) -> None:
+        errors.append(error)
+
+    producer.send_nowait(b"", note, properties=to)
+    await client.close()
+    (error,) = errors
+    assert isinstance(error, Closed)
+
+
+async def test_a_lazy_producer_that_wants_to_be_alone_asks_for_all_partitions(
+    client: Client, partitioned: Partitioned
+) -> None:
+    await client.producer("orders", access_mode="exclusive", lazy_start_partitioned_producers=True)
+    assert len(partitioned.asked) == 3

@@ -129,14 +129,6 @@ async def test_any_topic_name_round_trips(name: str, client: httpx.AsyncClient) 
     assert (await client.delete(url)).status_code == 204
 
 
-async def test_a_name_that_zookeeper_takes_for_a_way_is_one_name_and_refused(
-    client: httpx.AsyncClient,
-) -> None:
-    answer = await client.put("/admin/v2/persistent/public/default/%2E%2E")
-    assert answer.status_code == 503
-    assert "'/managed-ledgers/public/default/persistent/..' is no path" in answer.json()["reason"]
-
-
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with the path that would be routed."""
     del receive

@@ -28,6 +28,7 @@ class Handler(BaseHTTPRequestHandler):
         "nothing": (204, {}, b""),
         "word": (200, {}, b"4.0.6"),
         "refused": (409, {}, b'{"reason": "It exists"}'),
+        "named": (404, {}, b'{"reason": "No \\u001b[2J\\u009b1A in\\nall topics"}'),
         "mute": (503, {}, b""),
         "page": (502, {}, b"<html>a proxy</html>"),
         "moved": (307, {"Location": "/admin/v2/json?x=1"}, b""),
@@ -89,6 +90,12 @@ def test_a_refusal_has_the_brokers_own_words(service: HttpAdminService) -> None:
         service.ask("GET", "mute")
     with pytest.raises(AdminRefused, match=r"Bad Gateway \(HTTP 502\)"):
         service.ask("GET", "page")
+
+
+def test_a_reason_keeps_its_lines_and_moves_no_cursor(service: HttpAdminService) -> None:
+    with pytest.raises(AdminRefused) as refusal:
+        service.ask("GET", "named")
+    assert str(refusal.value) == "No \\x1b[2J\\x9b1A in\nall topics (HTTP 404)"
 
 
 def test_another_broker_is_asked_where_one_is_named(service: HttpAdminService) -> None:

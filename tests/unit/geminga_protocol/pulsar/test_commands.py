@@ -14,6 +14,7 @@ from geminga_protocol.pulsar.api_pb2 import (
     BaseCommand,
     CommandAck,
     CommandFlow,
+    CommandMessage,
     CommandProducer,
     CommandSend,
     CommandSubscribe,
@@ -22,6 +23,7 @@ from geminga_protocol.pulsar.api_pb2 import (
     Schema,
 )
 from geminga_protocol.pulsar.commands import (
+    MESSAGE_START,
     PING,
     PONG,
     encode_command,
@@ -223,3 +225,18 @@ def test_properties_are_carried_as_pairs() -> None:
     pairs = key_values({"a": "1", "b": ""})
     assert pairs == [KeyValue(key="a", value="1"), KeyValue(key="b", value="")]
     assert key_values(None) == key_values({}) == []
+
+
+def test_a_message_that_turns_into_another_command_is_judged_as_that() -> None:
+    message = CommandMessage(consumer_id=1, message_id=MessageIdData(ledgerId=1, entryId=2))
+    encoded = BaseCommand(type=BaseCommand.MESSAGE, message=message).SerializeToString()
+    assert encoded.startswith(MESSAGE_START)
+    with pytest.raises(IncompleteCommand) as caught:
+        parse(frame(encoded + b"\x08\x12"))  # of two types the last one counts
+    assert (caught.value.command_type, caught.value.fields) == ("PING", ("ping",))
+
+
+def test_a_message_without_its_id_is_incomplete() -> None:
+    with pytest.raises(IncompleteCommand) as caught:
+        parse(frame(MESSAGE_START + b"\x02\x08\x01"))
+    assert caught.value.fields == ("message.message_id",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from geminga_protocol.pulsar.payload import (
     encode_broker_entry,
     encode_numbered_batch,
     encode_payload,
+    is_usual_metadata,
     metadata_bounds,
     open_payload,
     parse_broker_entry,
@@ -290,3 +292,46 @@ def test_garbage_metadata_is_judged_alike_when_it_is_split_lazily(
         one = struct.pack(">I", len(encoded)) + encoded
         parsed, lazy = parsed_and_lazy(one * num_messages + b"one", num_messages)
         assert parsed == lazy
+
+
+@pytest.mark.parametrize(
+    ("said", "is_usual"),
+    [
+        ({}, True),
+        ({"num_messages_in_batch": 1000, "compression": 1, "uncompressed_size": 2**31}, True),
+        ({"event_time": 1_700_000_000_000}, True),
+        ({"partition_key": "k"}, False),
+        ({"producer_name": "\xe4"}, False),
+        ({"producer_name": "p" * 128}, False),
+        ({"num_chunks_from_msg": 2}, False),
+    ],
+)
+def test_metadata_of_a_name_and_numbers_is_known_at_sight(
+    said: dict[str, Any], *, is_usual: bool
+) -> None:
+    usual: dict[str, Any] = {"producer_name": "p-1", "sequence_id": 300, "publish_time": 2**40}
+    metadata = MessageMetadata(**{**usual, **said})
+    assert is_usual_metadata(metadata.SerializeToString()) == is_usual
+    payload = encode_payload(metadata, b"body")
+    assert open_payload(payload, 0, len(payload)) == (metadata, len(payload) - 4)
+
+
+# Metadata as most have it, with what is not quite that among it.
+NAMES = [b"\x0a\x01p", b"\x0a\x01\xff", b"\x0a\x05p", b"\x0a\x00", b""]
+NUMBERS = [b"\x01", b"\xff\x01", b"\x80" * 8 + b"\x01", b"\xff" * 9 + b"\x7f", b"\x80"]
+OTHERS = [b"\x40\x01", b"\x58\x80\x01", b"\x22\x01k", b"\x18\x05", b"\x0a\x01\xff"]
+ABOUT_USUAL = st.tuples(
+    st.sampled_from(NAMES),
+    st.sampled_from([b"\x10", b"\x20"]),
+    st.sampled_from(NUMBERS),
+    st.sampled_from([b"\x18", b""]),
+    st.sampled_from(NUMBERS),
+    st.lists(st.sampled_from(OTHERS), max_size=3).map(b"".join),
+)
+
+
+@given(ABOUT_USUAL.map(b"".join))
+@settings(max_examples=300)
+def test_metadata_that_is_known_at_sight_would_be_parsed_too(encoded: bytes) -> None:
+    if is_usual_metadata(encoded):
+        assert parse_message(MessageMetadata, encoded) == MessageMetadata.FromString(encoded)

@@ -73,6 +73,16 @@ def test_a_member_that_is_not_there_is_otherwise_the_default() -> None:
         assert Bicycle.decode(value) == Bicycle(owner_name="Ada")
 
 
+@pytest.mark.parametrize(
+    ("written", "gears"),
+    [('"7"', 7), ('" +7 "', 7), ('"-1"', -1), ('"9223372036854775807"', 2**63 - 1)],
+)
+def test_a_whole_number_may_be_written_as_text(written: str, gears: int) -> None:
+    """As the JSON reader of Pulsar's brokers has it; the clients' own tests send such quotas."""
+    value = f'{{"ownerName":"Ada","gears":{written}}}'.encode()
+    assert Bicycle.decode(value).gear_count == gears
+
+
 def test_a_required_member_must_be_there() -> None:
     for value in (b"{}", b'{"ownerName":null}'):
         with pytest.raises(MalformedRecord, match="ownerName is missing"):
@@ -89,9 +99,13 @@ def test_words_for_numbers_are_numbers(text: str) -> None:
     "members",
     [
         '"ownerName":7',
-        '"gears":"7"',
         '"gears":true',
         '"gears":1.5',
+        '"gears":"1.5"',
+        '"gears":"seven"',
+        '"gears":""',
+        '"gears":"12345678901234567890"',
+        '"gears":"\u0663"',
         '"isStolen":0',
         '"front":[]',
         '"front":{"sizeInches":"large"}',
