@@ -54,12 +54,14 @@ ACCESS_OPTIONS = (
 class Access:
     """Where the cluster is and who connects: hashable, equal for what may share a client.
 
-    ``client_options`` are those below ``pulsar.client.``, sorted, names in lower case.
+    ``client_options`` are those below ``pulsar.client.``, sorted, names in lower case;
+    ``admin_options`` those below ``pulsar.admin.``, which differ for the REST side.
     """
 
     service_url: str
     admin_url: str | None
     client_options: tuple[tuple[str, str], ...] = ()
+    admin_options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Access:
@@ -73,17 +75,22 @@ class Access:
             raise InvalidOption(
                 "service.url", "is missing: pulsar://host:6650 is what it looks like"
             )
-        given = {
-            name.removeprefix(_CLIENT): value
-            for name, value in lower.items()
-            if name.startswith(_CLIENT)
-        }
         admin_url = lower.get("admin.url") or None
         access = cls(
-            service_url, admin_url.rstrip("/") if admin_url else None, tuple(sorted(given.items()))
+            service_url,
+            admin_url.rstrip("/") if admin_url else None,
+            _below(_CLIENT, lower),
+            _below(_ADMIN, lower),
         )
-        access.authentication()  # what is wrong is said where the query is planned
+        # What is wrong is said where the query is planned.
+        access.authentication()
+        access.for_admin().authentication()
         return access
+
+    def for_admin(self) -> Access:
+        """The same for the REST side: who connects, and how, unless it is told otherwise."""
+        options = {**dict(self.client_options), **dict(self.admin_options)}
+        return Access(self.service_url, self.admin_url, tuple(sorted(options.items())))
 
     def connect(self) -> geminga.Opening[geminga.Client]:
         """A client of the cluster. Raises ``InvalidOption`` for options that contradict others."""
@@ -157,6 +164,16 @@ class Access:
             return {name: str(value) for name, value in document.items()}
         pairs = (pair.partition(":") for pair in text.split(",") if ":" in pair)
         return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _below(prefix: str, options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        sorted(
+            (name.removeprefix(prefix), value)
+            for name, value in options.items()
+            if name.startswith(prefix)
+        )
+    )
 
 
 def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> None:

@@ -35,8 +35,9 @@ class AdminClient:
     def __init__(self, access: Access) -> None:
         assert access.admin_url is not None
         self._urls = _hosts(access.admin_url)
-        self._tls = access.tls()
-        self._authentication = access.authentication()
+        admin = access.for_admin()
+        self._tls = admin.tls()
+        self._authentication = admin.authentication()
         self._idle: dict[str, list[http.client.HTTPConnection]] = {}
         self._lock = threading.Lock()
         self._slots = asyncio.Semaphore(REQUESTS_MAX)

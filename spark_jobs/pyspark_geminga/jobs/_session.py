@@ -132,6 +132,12 @@ def add_stream(parser: argparse.ArgumentParser, *, batch: str | None = None) -> 
         help="go on for ever, a batch each interval, such as '1 minute'; without it the job reads "
         "what is stored and ends",
     )
+    stream.add_argument(
+        "--subscription",
+        metavar="NAME",
+        help="a subscription that follows the query, whose backlog holds what it has not read; "
+        "without one, messages that the topic's retention does not keep may be deleted unread",
+    )
     limit = stream.add_mutually_exclusive_group()
     limit.add_argument(
         "--max-rows-per-trigger", type=_positive, metavar="N", help="so many rows a batch at most"
@@ -170,6 +176,7 @@ def source_options(arguments: argparse.Namespace, **more: str) -> dict[str, str]
         "endingOffsets": given.get("ending_offsets"),
         "endingTime": given.get("ending_time"),
         "maxRowsPerTrigger": given.get("max_rows_per_trigger"),
+        "predefinedSubscription": given.get("subscription"),
         "maxBytesPerTrigger": given.get("max_bytes_per_trigger"),
     }
     said = {name: str(value) for name, value in options.items() if value is not None}

@@ -182,3 +182,13 @@ def test_accesses_that_are_alike_share_a_client() -> None:
     other = access(listenerName="x", operationTimeoutMs="5000")
     assert one == other
     assert len({one, other, access()}) == 2
+
+
+def test_the_rest_side_has_the_clients_options_unless_it_has_its_own() -> None:
+    client = {"pulsar.client.authPluginClassName": "token", "pulsar.client.authParams": "token:a"}
+    shown = Access.of({**GIVEN, **client, "pulsar.admin.authParams": "token:b"})
+    assert dict(shown.client_options)["authparams"] == "token:a"
+    assert dict(shown.for_admin().client_options) == {
+        "authpluginclassname": "token",
+        "authparams": "token:b",
+    }
