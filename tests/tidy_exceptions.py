@@ -11,6 +11,7 @@ MAY_IMPORT_TIME = {
     "cli/pytest_geminga/clusters.py": "it waits in the process of the tests",
     "spark_jobs/pyspark_geminga/broker_view.py": "the threads of Spark's planner wait",
     "spark_jobs/pyspark_geminga/stream_reader.py": "the threads of Spark's planner wait",
+    "spark_jobs/pyspark_geminga/demo/pipeline.py": "it says how long the demo took",
     "runtime/geminga_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
 }
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.
@@ -19,6 +20,8 @@ MAY_OPEN_FILES = {
     "runtime/geminga_runtime/java.py": "the release file of somebody's Java",
     "spark_jobs/pyspark_geminga/access.py": "the files of tokens and keys that options name",
     "spark_jobs/pyspark_geminga/checkpoints.py": "Spark's checkpoint",
+    "spark_jobs/pyspark_geminga/demo/__main__.py": "the demo's report",
+    "spark_jobs/pyspark_geminga/demo/pipeline.py": "the log of the demo's cluster",
     "spark_jobs/pyspark_geminga/demo/events.py": "the files of which the demo's events tell",
     "runtime/geminga_server/directories.py": "the lock of a data directory",
     "runtime/geminga_server/config/loading.py": "the config is read before anything runs",

@@ -170,11 +170,13 @@ def _spark() -> Iterator[Reported]:
     """Spark's source and sink, 1 KB, each beside what it cannot do without or stands in for."""
     for title, phase, figure, unit, budget in (
         ("Spark: read, one task", "read", "of_arrow", "of our Arrow read", at_least(0.8)),
-        ("", "read", "splits", "times with two splits", at_least(1.5)),
+        ("", "read", "cpu", "of its CPU", None),
         ("Spark: read, two tasks", "read two", "of_official", "of official loop", at_least(3)),
+        ("", "read two", "splits", "of one task", at_least(1.5)),
         ("Spark: stream, steady", "stream", "of_batch", "of batch read", at_least(0.7)),
         ("Spark: the least micro-batch", "floor", "p50_ms", "ms p50", Budget(200)),
         ("Spark: write, one task", "sink", "of_producer", "of our producer", at_least(0.6)),
+        ("", "sink", "cpu", "of its CPU", None),
     ):
         yield Reported(title, "spark", phase, figure, unit, budget)
 

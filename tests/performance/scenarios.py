@@ -95,7 +95,7 @@ LOADS = (
     Scenario(
         "spark",
         lambda server, amount: spark.spark(server, messages=int(amount), size=KB),
-        400_000,
+        800_000,
         1_000,  # its process warms up by itself, and ends with each round
         spark.why_left_out,
     ),

@@ -1,8 +1,8 @@
 """What Spark's source and sink do beside our client and the official one, as ratios.
 
 One process, this module run as a program, measures them one after the other on the same topic: a
-busy machine is busy for all of them. Rates are rows a second by the wall clock, the best of some
-passes: what Spark needs is spread over a JVM and its workers.
+busy machine is busy for all of them. Ratios are of rows a second, where a JVM may work beside the
+Python worker; ``cpu`` are those of CPU for the same rows, JVM included. The best pass counts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from statistics import median
@@ -30,6 +31,7 @@ from tests.performance.loads import (
     silent_logger,
 )
 from tests.performance.measure import LoadFailed, Phases
+from tests.performance.processes import ProcessTree
 from tests.performance.servers import Server
 
 import geminga
@@ -45,7 +47,8 @@ def spark(server: Server, *, messages: int, size: int) -> Phases:
     """Read a backlog in one go and as a stream, and write: each beside what it is compared with."""
     topic = f"persistent://{NAMESPACE}/spark-{time.time_ns()}"
     with client_of(server) as client:
-        client.subscribe(topic, "official").close()
+        for each in (topic, f"{topic}-single"):  # one without subscriptions is deleted
+            client.subscribe(each, "holder").close()
     publish(server, topic, messages, size, batched=True)
     publish(server, f"{topic}-single", COLD_BATCHES + BATCHES, size, batched=False)
     arguments = (server.service_url, server.web_url, topic, str(messages), str(size))
@@ -70,13 +73,24 @@ def why_left_out() -> str:
 # In the process of Spark
 
 
-def _rate(work: Callable[[], object], rows: int, passes: int = PASSES) -> float:
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Rows a second, and microseconds of CPU a row, of this process and all below it."""
+
+    per_s: float
+    cpu_us: float
+
+
+def _cost(work: Callable[[], object], rows: int, passes: int = PASSES) -> Cost:
+    processes = ProcessTree(os.getpid())
     walls: list[float] = []
+    cpus: list[float] = []
     for _ in range(passes):
-        begun_s = time.perf_counter()
+        begun_s, used_s = time.perf_counter(), processes.cpu_s()
         work()
         walls.append(time.perf_counter() - begun_s)
-    return rows / min(walls)
+        cpus.append(processes.cpu_s() - used_s)
+    return Cost(rows / min(walls), min(cpus) / rows * 1e6)
 
 
 def read_arrow(url: str, topic: str, messages: int) -> None:
@@ -153,21 +167,33 @@ def main(url: str, web_url: str, topic: str, messages: int, size: int) -> Phases
         written = rows.withColumnRenamed("v", "value").write.format("pulsar").options(**options)
         written.option("topic", f"{topic}-sink").mode("append").save()
 
-    arrow = _rate(lambda: read_arrow(url, topic, messages), messages)
-    official = _rate(lambda: receive_official(url, topic, messages), messages, passes=1)
-    one, two = (_rate(partial(read, tasks), messages) for tasks in (1, 2))
+    arrow = _cost(lambda: read_arrow(url, topic, messages), messages)
+    official = _cost(lambda: receive_official(url, topic, messages), messages, passes=1)
+    one, two = (_cost(partial(read, tasks), messages) for tasks in (1, 2))
     batches = stream(topic, messages // STREAM_BATCHES)
     _check(sum(each.numInputRows for each in batches), messages)
     steady = median(each.processedRowsPerSecond for each in batches[1:])
     floors = stream(f"{topic}-single", 1)[COLD_BATCHES:]
-    produced = _rate(lambda: produce_ours(url, f"{topic}-ours", messages, size), messages)
-    written = _rate(write, messages)
+    produced = _cost(lambda: produce_ours(url, f"{topic}-ours", messages, size), messages)
+    written = _cost(write, messages)
     return {
-        "read": {"per_s": one, "of_arrow": one / arrow, "splits": two / one},
-        "read two": {"per_s": two, "of_official": two / official},
-        "stream": {"per_s": steady, "of_batch": steady / one},
+        "read": {
+            "per_s": one.per_s,
+            "of_arrow": one.per_s / arrow.per_s,
+            "cpu": arrow.cpu_us / one.cpu_us,
+        },
+        "read two": {
+            "per_s": two.per_s,
+            "splits": two.per_s / one.per_s,
+            "of_official": two.per_s / official.per_s,
+        },
+        "stream": {"per_s": steady, "of_batch": steady / one.per_s},
         "floor": {"p50_ms": median(each.durationMs["triggerExecution"] for each in floors)},
-        "sink": {"per_s": written, "of_producer": written / produced},
+        "sink": {
+            "per_s": written.per_s,
+            "of_producer": written.per_s / produced.per_s,
+            "cpu": produced.cpu_us / written.cpu_us,
+        },
     }
 
 

@@ -10,8 +10,9 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -131,6 +132,12 @@ def add_stream(parser: argparse.ArgumentParser, *, batch: str | None = None) -> 
         help="go on for ever, a batch each interval, such as '1 minute'; without it the job reads "
         "what is stored and ends",
     )
+    stream.add_argument(
+        "--subscription",
+        metavar="NAME",
+        help="a subscription that follows the query, whose backlog holds what it has not read; "
+        "without one, messages that the topic's retention does not keep may be deleted unread",
+    )
     limit = stream.add_mutually_exclusive_group()
     limit.add_argument(
         "--max-rows-per-trigger", type=_positive, metavar="N", help="so many rows a batch at most"
@@ -169,6 +176,7 @@ def source_options(arguments: argparse.Namespace, **more: str) -> dict[str, str]
         "endingOffsets": given.get("ending_offsets"),
         "endingTime": given.get("ending_time"),
         "maxRowsPerTrigger": given.get("max_rows_per_trigger"),
+        "predefinedSubscription": given.get("subscription"),
         "maxBytesPerTrigger": given.get("max_bytes_per_trigger"),
     }
     said = {name: str(value) for name, value in options.items() if value is not None}
@@ -229,26 +237,43 @@ def run_stream(writer: DataStreamWriter, arguments: argparse.Namespace) -> int:
     Returns how many rows were read. Raises ``StreamingQueryException``. Ctrl-C ends the query; what
     its last batch did not finish, the next run does again.
     """
-    writer = writer.option("checkpointLocation", arguments.checkpoint)
+    (rows,) = run_streams({arguments.checkpoint: writer}, arguments)
+    return rows
+
+
+def run_streams(
+    writers: Mapping[str, DataStreamWriter], arguments: argparse.Namespace
+) -> list[int]:
+    """``run_stream`` for several queries side by side, by their checkpoints; where one fails, all
+    are stopped."""
+    trigger: dict[str, Any] = {"availableNow": True}
     if arguments.continuous:
-        writer = writer.trigger(processingTime=arguments.continuous)
-    else:
-        writer = writer.trigger(availableNow=True)
-    query = writer.start()
-    rows, last = 0, -1
+        trigger = {"processingTime": arguments.continuous}
+    # One after the other: Spark finds no data source while it looks for one.
+    queries = [
+        writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+        for checkpoint, writer in writers.items()
+    ]
+    rows, last = [0] * len(queries), [-1] * len(queries)
     try:
         is_over = False
         while not is_over:
-            is_over = bool(query.awaitTermination(1))
-            for progress in _progress_since(query, last):
-                rows, last = rows + progress.numInputRows, progress.batchId
-                say(described(progress))
+            ended = [
+                query.awaitTermination(1) for query in queries
+            ]  # each raises if its query failed
+            is_over = all(ended)
+            for number, query in enumerate(queries):
+                for progress in _progress_since(query, last[number]):
+                    rows[number] += progress.numInputRows
+                    last[number] = progress.batchId
+                    say(described(progress))
     except KeyboardInterrupt:
         say("stopping")
     finally:
-        # A query that failed raises here what awaitTermination has raised already.
-        with suppress(PySparkException):
-            query.stop()
+        for query in queries:
+            # A query that failed raises here what awaitTermination has raised already.
+            with suppress(PySparkException):
+                query.stop()
     return rows
 
 

@@ -137,12 +137,23 @@ def as_messages(rows: DataFrame, *, namespace: str | None, has_text_keys: bool) 
     """The columns that the sink wants; in another namespace topics keep their names."""
     kept = [name for name in rows.columns if name not in NOT_PUBLISHED]
     messages = rows.select(*(f.col(f"`{name}`") for name in kept))
-    if has_text_keys and dict(rows.dtypes).get("__key") == "binary":
-        messages = messages.withColumn("__key", f.validate_utf8(f.col("__key").cast("string")))
+    if has_text_keys:
+        messages = with_text_keys(messages)
     if namespace is None:
         return messages.drop("__topic")
     name = f.element_at(f.split(_without_partition(f.col("__topic")), "/"), -1)
     return messages.withColumn("__topic", f.concat(f.lit(f"persistent://{namespace}/"), name))
+
+
+def with_text_keys(rows: DataFrame) -> DataFrame:
+    """The rows with keys of type string, as nearly all producers have them.
+
+    The source gives all keys as bytes, and bytes are stored in base64: as other keys, which go to
+    other partitions. Spark fails for a key that is no UTF-8.
+    """
+    if dict(rows.dtypes).get("__key") != "binary":
+        return rows
+    return rows.withColumn("__key", f.validate_utf8(f.col("__key").cast("string")))
 
 
 def _without_partition(topic: Column) -> Column:

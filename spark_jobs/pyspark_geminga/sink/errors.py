@@ -3,6 +3,7 @@
 ConnectorError
 ├── InvalidColumn      a column that messages do not have, or not with this type
 ├── InvalidRow         a row that no message can be made of
+├── IncompleteInput    the stage before the sink failed
 ├── NotDeduplicated    exactly-once was asked of a topic that stores repeats
 └── EpochOutOfOrder    a topic has a later batch of the query than the one to be written
 """
@@ -26,6 +27,13 @@ class InvalidRow(ConnectorError):
     def __init__(self, column: str, reason: str) -> None:
         super().__init__(f"a row's {column!r} {reason}")
         self.column = column
+
+
+class IncompleteInput(ConnectorError):
+    """A task did not get all of its rows: the stage before it failed, as Spark says elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__("the rows of this task ended too early, because the stage before failed")
 
 
 class NotDeduplicated(ConnectorError):

@@ -7,6 +7,7 @@ is there for all consumers at once. Where a task fails, its next attempt stores 
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from pyspark_geminga.errors import InvalidOption
 from pyspark_geminga.rest import AdminClient
 from pyspark_geminga.sink.cutting import EPOCHS
 from pyspark_geminga.sink.deduplication import DeduplicationCheck
-from pyspark_geminga.sink.errors import InvalidColumn
+from pyspark_geminga.sink.errors import IncompleteInput, InvalidColumn
 from pyspark_geminga.sink.options import SinkOptions
 from pyspark_geminga.sink.rows import RawEncoder, RowLayout, ValueEncoder
 from pyspark_geminga.sink.task_writer import Identity, TaskWriter, Written, open_patiently
@@ -121,6 +122,10 @@ class WritePlan:
         try:
             for batch in batches:
                 clients.run(writer.add(layout.rows(batch, encoder)))
+            # Some of the rows, sorted, would be no beginning of all of them: a repeat could not
+            # match them. Unsorted they are, and may be stored.
+            if options.is_sorted and not all_rows_came():
+                raise IncompleteInput
             written = clients.run(writer.finish())
         finally:
             clients.run(writer.close())
@@ -141,6 +146,29 @@ class WritePlan:
         if int(batch) >= EPOCHS:
             raise InvalidOption("semantics", f"dedup counts no more than {EPOCHS} batches")
         return Identity(task, f"spark-{query}-{task}", int(batch))
+
+
+def all_rows_came() -> bool:
+    """Has Spark sent this task all of its rows? Asked when they seem to be over.
+
+    Where the stage before the sink fails, Spark closes the worker's pipe, and Arrow's reader takes
+    that for an end like any other. Behind rows that are complete stands one more word
+    (END_OF_STREAM), which the worker reads after the writer has returned; it is looked at here. No
+    interface of Spark's tells, so the pipe is found where the worker's ``main`` has it.
+
+    Raises ``InvalidOption`` for a Spark whose worker has it elsewhere.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        peek = getattr(frame.f_locals.get("infile"), "peek", None)
+        if peek is not None:
+            return bool(peek(1))  # waits for the word, or for the end
+        frame = frame.f_back
+    raise InvalidOption(
+        "orderWithinTask",
+        "value does not work with this version of Spark, which does not say whether a task got all "
+        "of its rows; use none where rows come in the same order each time",
+    )
 
 
 def deduplication_check(access: Access) -> DeduplicationCheck:

@@ -1,4 +1,4 @@
-"""Proves that the installed wheel works with executors as processes, and keeps few connections."""
+"""Proves that the installed wheel works where executors are processes, without registration."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import venv
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from tests.integration.cluster_process import ROOT, StandaloneProcess
-from tests.integration.rest import metric, rest
+from tests.integration.rest import rest
 
 import geminga.sync
 
@@ -59,6 +58,8 @@ def topic(standalone: StandaloneProcess, geminga_namespace: str) -> str:
     assert status < 300
     with (
         geminga.sync.connect(standalone.service_url) as client,
+        # Installing takes longer than brokers keep an inactive topic without subscriptions.
+        client.consumer(f"persistent://{name}", "holder"),
         client.producer(f"persistent://{name}") as producer,
     ):
         for number in range(MESSAGES):
@@ -97,20 +98,3 @@ def test_the_installed_wheel_needs_no_registration_on_a_cluster_of_executors(
     assert copied == [MESSAGES]
     assert len(paths) == 1
     assert paths[0].startswith(str(tmp_path / "installed"))
-
-
-def active_connections(cluster: StandaloneProcess) -> int:
-    """How many clients' connections the broker has."""
-    return int(metric(cluster.metrics_url("broker"), "pulsar_active_connections"))
-
-
-def test_many_reads_keep_a_connection_for_each_python_worker(
-    spark: SparkSession, standalone: StandaloneProcess, topic: str
-) -> None:
-    """Spark stops no reader: what each task opened would stay open for ever."""
-    before = active_connections(standalone)
-    for _ in range(5):
-        rows = spark.read.format("pulsar").options(**options_of(standalone), topic=topic).load()
-        assert rows.count() == MESSAGES
-    # 20 tasks of 5 queries: two workers at a time, and a process that plans.
-    assert active_connections(standalone) - before <= 2 + 2

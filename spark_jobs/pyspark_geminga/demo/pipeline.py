@@ -1,0 +1,139 @@
+"""What the demo runs: a cluster, a program that publishes, and a stream into Parquet beside it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from pyspark_geminga.demo import events
+from pyspark_geminga.demo.charts import Point
+from pyspark_geminga.jobs import _session
+from pyspark_geminga.jobs._session import say
+
+TOPIC = "persistent://public/default/python-source"
+PARTITIONS = 4
+# A batch of about two seconds on two cores: long enough to be cheap, short enough to be watched.
+ROWS_A_BATCH = 200_000
+# From the last event's publishing until it is in a file; a batch takes seconds.
+DRAIN_TIMEOUT_S = 600.0
+STOP_TIMEOUT_S = 60.0
+
+
+@contextmanager
+def running_cluster(data: Path) -> Generator[tuple[str, str]]:
+    """A standalone on free ports, with the addresses of its brokers and of their REST side."""
+    say("starting a cluster: ZooKeeper, a bookie, a broker")
+    ports = (f"--{part}-port=0" for part in ("broker", "web", "bookie", "zookeeper"))
+    command = [sys.executable, "-m", "geminga_cli", "standalone", f"--data-dir={data}", *ports]
+    with data.with_suffix(".log").open("w") as log:
+        # It stops when we end, however we end: the kernel closes its standard input then.
+        process = subprocess.Popen(  # noqa: S603 - our own words
+            [*command, "--stop-with-input"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        said = next((line.split() for line in process.stdout if line.startswith("READY")), None)
+        if said is None:
+            raise SystemExit(data.with_suffix(".log").read_text() + "the cluster did not start")
+        say(f"the cluster is ready: {said[1]}")
+        yield said[1], said[2]
+    finally:
+        process.stdin.close()
+        process.wait(STOP_TIMEOUT_S)
+
+
+def create_topic(service_url: str, web_url: str) -> None:
+    """A partitioned topic that has its schema before anything reads it."""
+    command = ["admin", "--admin-url", web_url, "topics", "create-partitioned-topic"]
+    subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-m", "geminga_cli", *command, TOPIC, "--partitions", str(PARTITIONS)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        timeout=STOP_TIMEOUT_S,
+    )
+    asyncio.run(events.publish(service_url, TOPIC, 0))
+
+
+class Run:
+    """What the stream did: its batches, and how many events there were to read."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = str(output)
+        self.batches: dict[int, StreamingQueryProgress] = {}
+        self.begun_s = time.monotonic()
+        # Cumulated, by seconds since the begin.
+        self.read: list[Point] = [(0.0, 0.0)]
+        self.published_s = 0.0
+        self.published = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows the batches so far had."""
+        return sum(batch.numInputRows for batch in self.batches.values())
+
+    def note(self, progress: Sequence[StreamingQueryProgress]) -> None:
+        """Take up the batches that are new, and say each."""
+        for batch in progress:
+            if batch.numInputRows and batch.batchId not in self.batches:
+                self.batches[batch.batchId] = batch
+                self.read.append((time.monotonic() - self.begun_s, float(self.rows)))
+                say(_session.described(batch))
+
+
+def stream_to_parquet(spark: SparkSession, parsed: argparse.Namespace, directory: Path) -> Run:
+    """Publish and read at the same time; ends when everything that was published is in files."""
+    run = Run(directory / "lines")
+    options = _session.cluster_options(parsed) | {
+        "topic": TOPIC,
+        "startingOffsets": "earliest",
+        "maxRowsPerTrigger": str(ROWS_A_BATCH),
+        # Brokers delete topics that have no subscription, nor clients for a minute.
+        "predefinedSubscription": "spark-demo",
+    }
+    query = (
+        _session.read_stream(spark, options)
+        .writeStream.format("parquet")
+        .option("path", run.output)
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .start()
+    )
+    say(f"publishing {parsed.events:,} lines of this machine's Python sources, and streaming them")
+    command = [sys.executable, "-m", "pyspark_geminga.demo.events", "--topic", TOPIC]
+    run.begun_s = time.monotonic()
+    with subprocess.Popen(  # noqa: S603 - our own words
+        [*command, "--service-url", parsed.service_url, "--count", str(parsed.events)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as publisher:
+        deadline_s = None
+        while deadline_s is None or run.rows < run.published:
+            if query.awaitTermination(1):
+                raise SystemExit("the stream ended before everything was read")
+            run.note(query.recentProgress)
+            if deadline_s is None and publisher.poll() is not None:
+                assert publisher.stdout is not None
+                if publisher.returncode:
+                    raise SystemExit("the events could not be published: the reason is above")
+                run.published = int(publisher.stdout.read())
+                run.published_s = time.monotonic() - run.begun_s
+                deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
+                say(f"{run.published:,} events were published in {run.published_s:.0f} s")
+            if deadline_s is not None and time.monotonic() > deadline_s:
+                say("events are missing: giving up")
+                break
+    query.stop()
+    return run

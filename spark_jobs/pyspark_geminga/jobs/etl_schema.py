@@ -1,0 +1,165 @@
+"""Reads messages by their schema, selects and checks, and writes them by the schema of the result.
+
+What cannot be read or does not pass goes to a dead-letter topic as it came, with properties that
+say why and where it stood. Two queries do that, one for each topic, since a query writes messages
+of one schema: each reads the source for itself and has its own checkpoint, so that each is exactly
+once without the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from geminga import MessageId
+from geminga.arrow import CORRUPT
+from pyspark_geminga.jobs import _session
+from pyspark_geminga.jobs.replay import with_text_keys
+
+# What a good message keeps of the one that it was made of.
+KEPT = ("__key", "__eventTime", "__messageProperties")
+# The properties of a dead letter, beside those that the message had.
+REASON, TOPIC, MESSAGE_ID = "etl-reason", "etl-topic", "etl-message-id"
+DESCRIPTION = (
+    "Reads topics by their schema, keeps the messages and columns that are wanted, checks them, "
+    "and publishes them in Avro or JSON under the schema of the result. Messages that cannot be "
+    "read or do not pass go to a dead-letter topic with the reason."
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; returns the exit code."""
+    parsed = _parse(arguments)
+    with _session.job_session("etl_schema", parsed) as spark:
+        options = _session.source_options(parsed, badRecord="permissive")
+        rows = _session.read_stream(spark, options)
+        if not parsed.binary_keys:
+            rows = with_text_keys(rows)
+        if parsed.where:
+            rows = rows.where(f.col(CORRUPT.name).isNotNull() | f.expr(parsed.where))
+        problem = problem_of(parsed.valid)
+        good = selected(rows.where(problem.isNull()), parsed.select)
+        bad = dead_letters(rows.withColumn("problem", problem).where("problem is not null"))
+        sink = _sink_options(parsed)
+        place = parsed.checkpoint.rstrip("/")
+        good_writer = _writer(good, sink, topic=parsed.to, recordFormat=parsed.format)
+        bad_writer = _writer(bad, sink, topic=parsed.dead_letter, valueMode="raw")
+        writers = {f"{place}/good": good_writer, f"{place}/bad": bad_writer}
+        rows_read, _ = _session.run_streams(writers, parsed)
+    _session.say(f"{rows_read:,} messages were read; results are in {parsed.to}")
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _session.job_parser("etl_schema", DESCRIPTION)
+    _session.add_topics(parser, is_range=False)
+    _session.add_stream(parser)
+    rules = parser.add_argument_group("what becomes of messages, in Spark's SQL")
+    rules.add_argument("--where", metavar="SQL", help="others are left out")
+    rules.add_argument(
+        "--valid",
+        action="append",
+        default=[],
+        metavar="SQL",
+        help="others are dead letters; may be repeated, each is named as the reason",
+    )
+    rules.add_argument(
+        "--select",
+        action="append",
+        metavar="SQL",
+        help="a column of the result, such as 'price * 2 as twice'; may be repeated (default: all)",
+    )
+    target = parser.add_argument_group("where they go")
+    target.add_argument("--to", required=True, metavar="TOPIC", help="the results")
+    target.add_argument("--dead-letter", required=True, metavar="TOPIC", help="the others")
+    target.add_argument(
+        "--format",
+        choices=("avro", "json", "auto"),
+        default="avro",
+        help="of the results (default: avro); auto makes a single column a simple value",
+    )
+    target.add_argument(
+        "--binary-keys",
+        action="store_true",
+        help="keys are bytes and no text: consumers see them in base64",
+    )
+    target.add_argument(
+        "--once",
+        action="store_true",
+        help="each message once, whatever fails: needs topics that deduplicate",
+    )
+    return parser.parse_args(arguments)
+
+
+def problem_of(rules: Sequence[str]) -> Column:
+    """Why a row is none of the results; null for one that is."""
+    is_corrupt = f.col(CORRUPT.name).isNotNull()
+    problem = f.when(is_corrupt, f.lit("the payload does not fit the schema"))
+    for rule in rules:
+        is_valid = f.coalesce(f.expr(rule), f.lit(False))  # noqa: FBT003  # a value, no switch
+        problem = problem.when(~is_valid, f.lit(f"not {rule}"))
+    return problem
+
+
+def selected(rows: DataFrame, columns: Sequence[str] | None) -> DataFrame:
+    """The columns of the result, and what a message keeps."""
+    names = [f"`{name}`" for name in rows.columns if not name.startswith("__")]
+    return rows.selectExpr(*(columns or names), *KEPT)
+
+
+def dead_letters(rows: DataFrame) -> DataFrame:
+    """Messages as they came, or as JSON where they could be read, with why and from where.
+
+    ``rows`` have a column ``problem``.
+    """
+    columns = [name for name in rows.columns if not name.startswith("__") and name != "problem"]
+    as_json = f.to_json(f.struct(*(f.col(f"`{name}`") for name in columns)))
+    # PySpark takes the kind of function from its annotations, which its own types do not know.
+    message_id = arrow_udf(readable_ids, "string")(f.col("__messageId"))  # type: ignore[call-overload]
+    said = f.create_map(
+        f.lit(REASON),
+        f.col("problem"),
+        f.lit(TOPIC),
+        f.col("__topic"),
+        f.lit(MESSAGE_ID),
+        message_id,
+    )
+    had = f.coalesce(f.col("__messageProperties"), f.create_map().cast("map<string,string>"))
+    # A dead letter that is read again has such properties already: the newer ones count.
+    names = f.array(f.lit(REASON), f.lit(TOPIC), f.lit(MESSAGE_ID))
+    others = f.map_filter(had, lambda name, _: ~f.array_contains(names, name))
+    return rows.select(
+        f.coalesce(f.col(CORRUPT.name), as_json.cast("binary")).alias("value"),
+        "__key",
+        "__eventTime",
+        f.map_concat(others, said).alias("__messageProperties"),
+    )
+
+
+def readable_ids(message_ids: pa.Array) -> pa.Array:
+    """Message ids as tools print them: ``ledger:entry:index``."""
+    found = [MessageId.from_bytes(each) for each in message_ids.to_pylist()]
+    return pa.array([f"{each.ledger_id}:{each.entry_id}:{each.batch_index}" for each in found])
+
+
+def _sink_options(arguments: argparse.Namespace) -> dict[str, str]:
+    options = _session.cluster_options(arguments)
+    if arguments.once:
+        # Rows come straight from the source, which gives them in the same order each time.
+        options |= {"semantics": "dedup", "orderWithinTask": "none"}
+    return options
+
+
+def _writer(rows: DataFrame, options: Mapping[str, str], **more: str) -> DataStreamWriter:
+    return rows.writeStream.format("pulsar").options(**(dict(options) | more))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
