@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.parquet
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.cluster_process import StandaloneProcess
 
 import geminga.sync
+from pyspark_geminga.java_home import java_home
 from pyspark_geminga.jobs import archive, compact, lag_report, windowed_stats
 
 
@@ -123,3 +129,34 @@ def test_a_snapshot_has_the_last_message_of_each_key(
     with pytest.raises(Exception, match="PATH_ALREADY_EXISTS"):
         compact.main(words(standalone, topic, "--output", output))
     assert compact.main(words(standalone, topic, "--output", output, "--overwrite")) == 0
+
+
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+PROGRAMS = {
+    "module": [sys.executable, "-m", "pyspark_geminga.jobs.compact"],
+    "submitted": [str(SUBMIT), "--master", "local[1]", str(compact.__file__)],
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_job_is_a_program(
+    program: str, standalone: StandaloneProcess, topic: str, tmp_path: Path
+) -> None:
+    publish(standalone, topic, [("k", b"1"), ("k", b"2"), ("l", b"3")])
+    output = tmp_path / "snapshot"
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"JAVA_HOME": str(java_home(os.environ))} if program == "submitted" else {}
+    ran = subprocess.run(
+        [*PROGRAMS[program], *words(standalone, topic, "--output", output)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    # spark-submit brings both on its standard output.
+    assert f"the last messages of 2 keys are in {output}" in ran.stdout + ran.stderr
+    rows = pyarrow.parquet.read_table(output)
+    assert sorted(rows["value"].to_pylist()) == [b"2", b"3"]
