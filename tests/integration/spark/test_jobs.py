@@ -30,6 +30,8 @@ def publish(cluster: StandaloneProcess, topic: str, messages: Iterable[tuple[str
     """Messages as keys and payloads; each has an event time two seconds ago."""
     with (
         geminga.sync.connect(cluster.service_url) as client,
+        # Brokers delete an inactive topic without subscriptions after a minute.
+        client.consumer(topic, "holder"),
         client.producer(topic) as producer,
     ):
         for key, value in messages:
@@ -150,6 +152,7 @@ def test_a_job_is_a_program(
     ran = subprocess.run(
         [*PROGRAMS[program], *words(standalone, topic, "--output", output)],
         env=environment,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=240,
