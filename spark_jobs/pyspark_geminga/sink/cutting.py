@@ -54,7 +54,6 @@ def cut_entries(sizes: Sequence[int], cut: Cut, boundary: int | None = None) -> 
             end < rows
             or end - start >= cut.rows_max
             or totals[end] - totals[start] >= cut.bytes_max
-            or end == boundary
         )
         if not is_complete:
             break

@@ -44,12 +44,14 @@ COMPRESSIONS: Mapping[str, CompressionName] = {
     "snappy": "snappy",
 }
 RECORD_FORMATS: Mapping[str, PayloadKind] = {"auto": "auto", "avro": "avro", "json": "json"}
-# Java's names, and ours.
+# Names of Java's and C++'s clients, and ours.
 HASHES: Mapping[str, HashName] = {
     "javastringhash": "java_string",
     "java_string": "java_string",
     "murmur3_32hash": "murmur3",
     "murmur3": "murmur3",
+    "boosthash": "boost",
+    "boost": "boost",
 }
 
 

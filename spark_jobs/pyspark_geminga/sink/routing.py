@@ -23,7 +23,6 @@ class TopicRoute:
     def __init__(
         self, topic: TopicName, partitions: int, *, hashing: HashName, turn_rows: int, task: int
     ) -> None:
-        self.topic = topic
         self._hash = HASHES[hashing]
         self._turn_rows = turn_rows
         self._task = task

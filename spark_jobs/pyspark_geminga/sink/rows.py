@@ -165,7 +165,8 @@ class RowLayout:
         """What is stored of a record batch. Raises ``InvalidRow``, or what the encoder raises."""
         payloads = encoder.payloads(batch.select(list(self.value)))
         are_null: list[bool] | None = None
-        if None in payloads:
+        # Arrow knows at once whether a column has nulls; to look for them takes 50 ns a row.
+        if any(batch.column(name).null_count for name in self.value) and None in payloads:
             are_null = [payload is None for payload in payloads]
             payloads = [payload or b"" for payload in payloads]
         keys = _keys(batch.column(KEY)) if self.key else None

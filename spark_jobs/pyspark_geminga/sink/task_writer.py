@@ -91,23 +91,19 @@ class TaskWriter:
         self._identity = identity
         self._check = check
         self._partitions = partitions
-        # By the names in rows, which may be several for one topic; by whole names.
+        # By the names in rows, and by whole names: rows may name a topic in several ways.
         self._routes: dict[str | None, TopicRoute] = {}
         self._destinations: dict[str, Destination] = {}
         self._unsorted: list[Rows] = []
         self._unsorted_bytes = 0
-        self._rows = self._bytes = 0
 
     async def add(self, rows: Rows) -> None:
         """Send these rows, or keep them until all can be sorted."""
-        self._rows += len(rows)
-        rows_bytes = rows.size_bytes
-        self._bytes += rows_bytes
         if not self._options.is_sorted:
             await self._send(rows)
             return
         self._unsorted.append(rows)
-        self._unsorted_bytes += rows_bytes
+        self._unsorted_bytes += rows.size_bytes
         if self._unsorted_bytes > SORTED_BYTES_MAX:
             raise InvalidRow(
                 "value",
@@ -123,8 +119,12 @@ class TaskWriter:
             await self._send(rows)
         destinations = self._destinations.values()
         await asyncio.gather(*[each.finish() for each in destinations])
-        repeated = sum(each.producer.repeated_messages for each in destinations)
-        return Written(self._rows, self._bytes, repeated, len(destinations))
+        return Written(
+            sum(each.rows for each in destinations),
+            sum(each.size_bytes for each in destinations),
+            sum(each.producer.repeated_messages for each in destinations),
+            len(destinations),
+        )
 
     async def close(self) -> None:
         """Leave the brokers, so that another attempt finds the name free."""
@@ -167,9 +167,6 @@ class TaskWriter:
             name = TopicName.parse(text)
         except InvalidTopicName as error:
             raise InvalidRow(TOPIC, f"names no topic: {error}") from error
-        known = [each for each in self._routes.values() if each.topic == name]
-        if known:
-            return known[0]
         partitions = self._partitions
         if topic is not None:
             partitions = 0
@@ -225,7 +222,10 @@ async def open_patiently(
 
 
 class Destination:
-    """One topic or partition: its producer, and the rows that are in no entry yet."""
+    """One topic or partition: its producer, and the rows that are in no entry yet.
+
+    ``rows`` and ``size_bytes`` count all that came.
+    """
 
     def __init__(self, producer: EntryProducer, cut: Cut, identity: Identity) -> None:
         self.producer = producer
@@ -237,6 +237,7 @@ class Destination:
         self._attributes: list[bytes] = []
         self._sizes: list[int] = []
         self._ordinal = 0  # of the first of these rows
+        self.rows = self.size_bytes = 0
         self._first_sequence_id = first_sequence_id(identity.epoch)
         # Behind the last row of this epoch that the topic knows; of no epoch but this one.
         self._boundary = producer.known_sequence_id + 1 - self._first_sequence_id
@@ -254,11 +255,14 @@ class Destination:
         self._payloads += payloads
         self._attributes += attributes
         overhead = MESSAGE_OVERHEAD_BYTES
-        self._sizes += [
+        sizes = [
             len(payload) + len(said) + overhead
             for payload, said in zip(payloads, attributes, strict=True)
         ]
-        if self._ordinal + len(self._sizes) > ORDINALS:
+        self._sizes += sizes
+        self.rows += len(sizes)
+        self.size_bytes += sum(sizes) - overhead * len(sizes)
+        if self.rows > ORDINALS:
             raise InvalidRow("value", f"is one of more than {ORDINALS} in a task: use more tasks")
         boundary = self._boundary - self._ordinal
         await self._send(cut_entries(self._sizes, self._cut, boundary))
