@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from tests.integration.spark.jvm import jvm_pid, listening_addresses
 
 from pyspark_geminga.java_home import java_home
 
 PROGRAM = """
+import pytest
 from pyspark.sql import SparkSession
 from tests.integration.spark.jvm import jvm_pid, listening_addresses
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
@@ -21,6 +23,7 @@ print(spark.sparkContext._jvm.System.getProperty("java.home"))
 """
 
 
+@pytest.mark.full  # where no Java is installed, all of Spark's tests are this one
 def test_a_session_starts_on_the_wheels_java(tmp_path: Path) -> None:
     home = java_home({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)})
     environment = os.environ | {
