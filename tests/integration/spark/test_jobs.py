@@ -26,8 +26,10 @@ def topic(geminga_namespace: str) -> str:
     return f"persistent://{geminga_namespace}/orders"
 
 
-def publish(cluster: StandaloneProcess, topic: str, messages: Iterable[tuple[str, bytes]]) -> None:
-    """Messages as keys and payloads; each has an event time two seconds ago."""
+def publish(
+    cluster: StandaloneProcess, topic: str, messages: Iterable[tuple[str, bytes]], age_s: float = 2
+) -> None:
+    """Messages as keys and payloads; each has an event time so many seconds ago."""
     with (
         geminga.sync.connect(cluster.service_url) as client,
         # Brokers delete an inactive topic without subscriptions after a minute.
@@ -35,7 +37,7 @@ def publish(cluster: StandaloneProcess, topic: str, messages: Iterable[tuple[str
         client.producer(topic) as producer,
     ):
         for key, value in messages:
-            happened = datetime.now(UTC).timestamp() - 2
+            happened = datetime.now(UTC).timestamp() - age_s
             producer.send_nowait(
                 value,
                 key=key,
@@ -118,6 +120,27 @@ def test_windows_of_a_stored_topic_become_messages_and_files(
     rows = spark.read.parquet(str(output)).sort("key").collect()
     assert [(row.key, row.messages, row.bytes) for row in rows] == [("k", 1, 2), ("l", 1, 3)]
     assert all(1_000 < row.delay_p50_ms < 60_000 for row in rows)
+
+
+@pytest.mark.full
+def test_windows_of_a_stream_become_messages_when_the_watermark_has_passed_them(
+    standalone: StandaloneProcess, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    publish(standalone, topic, [("k", b"12"), ("k", b"3"), ("l", b"4")], age_s=7200)
+    publish(standalone, topic, [("k", b"5")])
+    arguments = words(standalone, topic, "--checkpoint", tmp_path / "c", "--by", "key")
+    arguments += ["--window", "1 hour", "--watermark", "1 minute", "--to-topic", topic + "-windows"]
+    for _ in range(2):  # what was written is not written again
+        assert windowed_stats.main(arguments) == 0
+    where = {"service.url": standalone.service_url, "admin.url": standalone.web_url}
+    rows = spark.read.format("pulsar").options(**where, topic=topic + "-windows").load().collect()
+    windows = {bytes(row["__key"]): json.loads(row.value) for row in rows}
+    assert len(rows) == 2
+    assert {key: (w["messages"], w["bytes"]) for key, w in windows.items()} == {
+        b"k": (2, 3),
+        b"l": (1, 1),
+    }
+    assert all(row["__eventTime"].minute == 0 for row in rows)
 
 
 def test_a_snapshot_has_the_last_message_of_each_key(
