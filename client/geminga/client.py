@@ -335,7 +335,8 @@ class Client:
         Up to ``read_ahead_messages`` and about ``read_ahead_bytes`` are fetched ahead. A read that
         gets nothing for ``timeout_s`` fails, and no range ends short for that. Opening waits until
         a broker has accepted the reader, and raises ``InvalidTopicName``, or the ``ClientError``
-        for which none did. Raises ``ValueError`` for limits that are not above 0.
+        for which none did. Raises ``ValueError`` for limits that are not above 0, and for a topic
+        with partitions.
         """
         read_ahead = ReadAhead(read_ahead_messages, read_ahead_bytes, timeout_s)
         return Opening(self._open_entries(topic, start, end, read_ahead))
@@ -344,6 +345,8 @@ class Client:
         self, topic: str, start: LogPosition, end: LogPosition | None, read_ahead: ReadAhead
     ) -> EntryReader:
         name = TopicName.parse(topic)
+        if name.partition_index < 0 and (count := await self._channels.partitions(name)):
+            raise ValueError(f"{name} has {count} partitions: read each of them by its name")
         reader = EntryReader(self._channels, name, start, end, read_ahead)
         await reader.open()
         return reader

@@ -41,7 +41,7 @@ def task_client(access: Access) -> ClientLoop:
 
 
 class ClientLoop:
-    """A client on an event loop that runs while somebody waits for it."""
+    """A client on an event loop that runs while a caller waits for it."""
 
     def __init__(self, access: Access) -> None:
         self._loop = asyncio.new_event_loop()

@@ -65,7 +65,7 @@ def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
         if left == left_before:
             break
         waiting = [topic for topic in waiting if not backlogs[topic].is_exhausted]
-    # What is left is less than an entry for each: whoever comes first and has one that fits.
+    # What is left is less than an entry for each topic: the first that have one that fits get it.
     for topic in waiting:
         if left <= 0:
             return

@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from geminga import (
     LOG_START,
     Client,
     ClientError,
+    ConsumerBusy,
     LogPosition,
     MessageId,
     NotAllowed,
@@ -77,7 +78,10 @@ class BrokerView:
         # How many partitions each topic has, as it was told last; 0 for one without.
         self._partitions: dict[str, int] = {}
         self._refresh_at_s: float | None = None  # before the first time
-        # Without a REST side: attached to each topic, they are asked where it ends.
+        self._has_transactions: bool | None = None  # before it was asked
+        # Without a REST side, or with transactions: attached to each topic, they are asked up to
+        # where it can be read. The REST side tells of what is stored, also in open transactions:
+        # reading up to there would pass messages by that come to light later.
         self._readers: dict[str, Reader[bytes]] = {}
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
 
@@ -99,6 +103,8 @@ class BrokerView:
         if self._refresh_at_s is None or asked_s >= self._refresh_at_s:
             await self._find_topics()
             self._refresh_at_s = asked_s + TOPICS_REFRESH_S
+        if self._admin is not None and self._has_transactions is None:
+            self._has_transactions = await self._admin.has_transactions()
         layouts: dict[str, LogLayout] = {}
         found = await asyncio.gather(
             *[self._layouts(topic, count) for topic, count in self._partitions.items()]
@@ -163,8 +169,8 @@ class BrokerView:
         self._partitions = dict(zip(names, counts, strict=True))
 
     async def _existing(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those that are there. Lists are asked: anything that is asked of a topic itself may
-        create it. Who may not see the lists knows its topics."""
+        """Those that are there, by lists of namespaces: other requests about a topic may create it.
+        A role that may not see lists gets all the names that it gave."""
         namespaces = sorted({str(TopicName.parse(name).namespace) for name in names})
         try:
             lists = await asyncio.gather(*[self._listed(each) for each in namespaces])
@@ -186,7 +192,14 @@ class BrokerView:
 
     async def _layouts(self, topic: str, partitions: int) -> dict[str, LogLayout | None]:
         if self._admin is not None:
-            return await self._admin.layouts(topic, partitions)
+            layouts = await self._admin.layouts(topic, partitions)
+            if self._has_transactions:
+                known = {each: layout for each, layout in layouts.items() if layout is not None}
+                ends = await asyncio.gather(*[self._end(each) for each in known])
+                for (each, layout), end in zip(known.items(), ends, strict=True):
+                    if end is not None and end < layout.end:
+                        layouts[each] = replace(layout, end=end)
+            return layouts
         name = TopicName.parse(topic)
         names = [str(name.partition(each)) for each in range(partitions)] or [topic]
         ends = await asyncio.gather(*[self._end(each) for each in names])
@@ -235,4 +248,6 @@ async def patiently(ask: Callable[[], Awaitable[AnswerT]], timeout_s: float) -> 
 def _may_pass(error: OSError | ClientError | AdminRefused) -> bool:
     if isinstance(error, AdminRefused):
         return error.status >= SERVER_ERRORS
-    return isinstance(error, OSError) or error.retry
+    # A subscription may still have the consumer of this query's earlier life, on a machine that is
+    # gone: the broker learns that after a while.
+    return isinstance(error, (OSError, ConsumerBusy)) or error.retry

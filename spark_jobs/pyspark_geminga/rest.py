@@ -27,6 +27,7 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 # Requests of many topics go side by side, but not without bound.
 REQUESTS_MAX = 8
 NOT_FOUND = 404
+FORBIDDEN = (401, 403)
 
 
 class AdminClient:
@@ -61,6 +62,16 @@ class AdminClient:
         }
         return by_name | {topic: layout_of(stats) for topic, stats in known.items()}
 
+    async def has_transactions(self) -> bool:
+        """Has the cluster transactions, so that what is stored may not be readable yet?
+
+        A role that may not know has to expect it. Raises ``OSError``.
+        """
+        try:
+            return await self._ask_for("/admin/v3/transactions/coordinators") is not None
+        except AdminRefused as refusal:
+            return refusal.status in FORBIDDEN  # 503 says that they are switched off
+
     async def backlogs(self, topic: str) -> dict[str, int] | None:
         """How much of a topic, of all its partitions if it has some, each subscription has not
         acknowledged; ``None`` if there is no such topic. Raises ``AdminRefused`` or ``OSError``."""
@@ -83,8 +94,12 @@ class AdminClient:
         return None if document is None else layout_of(document)
 
     async def get(self, topic: TopicName, what: str) -> dict[str, Any] | None:
-        """The JSON object, ``None`` where there is no such topic."""
+        """What is asked about a topic; ``None`` where there is no such topic."""
         path = f"/admin/v2/persistent/{topic.namespace}/{topic.encoded_local}/{what}"
+        return await self._ask_for(path)
+
+    async def _ask_for(self, path: str) -> dict[str, Any] | None:
+        """The JSON object, ``None`` where there is no such thing."""
         headers: Mapping[str, str] = {}
         if self._authentication is not None:
             headers = await self._authentication.http_headers()

@@ -7,7 +7,7 @@ the tasks: they share nothing but the options.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -127,7 +127,7 @@ class Cluster:
         """The position that the options ask for."""
         return self._patiently(lambda: self._view.resolve(wanted, default, topic, layout))
 
-    def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Iterator[CountedEntry]:
+    def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Generator[CountedEntry]:
         """The entries between, one after the other."""
         rows_max = self._options.rows_max or 1
         opening = partial(

@@ -3,17 +3,21 @@ when a range is read in pieces."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pulsar
+import pulsar.schema
 import pyarrow as pa
+import pytest
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 
 import geminga
 from geminga import LOG_START, LogPosition
-from geminga.arrow import read_table
+from geminga.arrow import PayloadEncoder, PayloadKind, payload_schema, read_table
 
 NAMESPACE = "persistent://public/default"
 LARGE = bytes(range(256)) * 40_000  # in three chunks
@@ -113,3 +117,82 @@ async def _assert_that_pieces_are_the_whole(
         values += piece.column("value").to_pylist()
         start = cut or start
     assert values == table.column("value").to_pylist()
+
+
+@dataclass
+class Before:
+    id: int
+    gone: str = ""
+
+
+@dataclass
+class Now:
+    id: int
+    at: datetime | None = None
+    note: str | None = None
+
+
+class Sale(pulsar.schema.Record):  # type: ignore[misc]  # the official client has no types
+    item = pulsar.schema.String()
+    price = pulsar.schema.Double()
+
+
+async def test_rows_have_the_columns_of_the_newest_schema(standalone: StandaloneProcess) -> None:
+    topic = f"{NAMESPACE}/arrow-versions"
+    moment = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    async with geminga.connect(standalone.service_url) as client:
+        assert await client.schema(topic) is None
+        async with client.producer(topic, schema=geminga.AvroSchema(Before)) as producer:
+            await producer.send(Before(1, "x"))
+        async with client.producer(topic, schema=geminga.AvroSchema(Now)) as later:
+            await later.send(Now(2, moment, "y"))
+        table = await read_table(client, topic, schema=await client.schema(topic))
+        assert table.select(["id", "at", "note"]).to_pylist() == [
+            {"id": 1, "at": None, "note": None},
+            {"id": 2, "at": moment, "note": "y"},
+        ]
+
+
+@pytest.mark.parametrize("kind", ["avro", "json"])
+async def test_the_official_client_and_tables_read_each_other_s_records(
+    standalone: StandaloneProcess, kind: PayloadKind
+) -> None:
+    topic = f"{NAMESPACE}/arrow-records-{kind}"
+    schema = {"avro": pulsar.schema.AvroSchema, "json": pulsar.schema.JsonSchema}[kind](Sale)
+    with client_of(standalone.service_url) as official:
+        producer = official.create_producer(topic, schema=schema)
+        for number in range(3):
+            producer.send(Sale(item=f"tea {number}", price=number / 2))
+        async with geminga.connect(standalone.service_url) as client:
+            info = await client.schema(topic)
+            table = await read_table(client, topic, schema=info, columns=["price", "item"])
+            assert table.to_pylist() == [
+                {"price": number / 2, "item": f"tea {number}"} for number in range(3)
+            ]
+            encoder = PayloadEncoder(info, table.schema)
+            async with client.producer(topic, schema=encoder) as back:
+                for batch in table.to_batches():
+                    for payload in encoder.payloads(batch):
+                        assert payload is not None
+                        await back.send(payload)
+        reader = official.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
+        sales = [reader.read_next(READ_TIMEOUT_MS).value() for _ in range(6)]
+        assert [(sale.item, sale.price) for sale in sales[3:]] == [
+            (f"tea {number}", number / 2) for number in range(3)
+        ]
+
+
+async def test_columns_bring_a_schema_of_their_own(standalone: StandaloneProcess) -> None:
+    topic = f"{NAMESPACE}/arrow-own"
+    columns = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
+    rows = [{"id": 1, "tags": ["a", None]}, {"id": None, "tags": None}]
+    batch = pa.RecordBatch.from_pylist(rows, schema=columns)
+    encoder = PayloadEncoder(payload_schema(columns), columns)
+    async with geminga.connect(standalone.service_url) as client:
+        async with client.producer(topic, schema=encoder) as producer:
+            for payload in encoder.payloads(batch):
+                assert payload is not None
+                await producer.send(payload)
+        info = await client.schema(topic)
+        table = await read_table(client, topic, schema=info, columns=columns.names)
+    assert table.to_pylist() == rows

@@ -29,7 +29,7 @@ class ProcessTree:
     def pids(self) -> list[int]:
         """All process ids, the root first."""
         children: dict[int, list[int]] = {}
-        for pid, parent in _parents():
+        for pid, parent in parents():
             children.setdefault(parent, []).append(pid)
         found = [self.root]
         for pid in found:
@@ -45,7 +45,7 @@ class ProcessTree:
         return sum(map(process_pss_mb, self.pids()))
 
 
-def _parents() -> Iterator[tuple[int, int]]:
+def parents() -> Iterator[tuple[int, int]]:
     """Each process with its parent (``stat`` of proc(5): the second field after the name)."""
     for entry in PROC.iterdir():
         if entry.name.isdigit():

@@ -35,6 +35,8 @@ METADATA_FIELDS: Mapping[str, pa.Field] = {
 US_A_MS = 1000
 # Batch indexes as message ids have them; batches of more messages are rare, and made one by one.
 VARINTS = [encode_varint(index) for index in range(1 << 12)]
+TWO_BYTES_FROM = 1 << 7
+assert len(VARINTS) <= 1 << 14  # which have no third byte
 
 
 class MetadataRows:
@@ -90,16 +92,16 @@ class MetadataRows:
         before += self._partition + b"\x20"
         behind = b"\x30" + encode_varint(metadata.num_messages_in_batch)
         size = len(batch_indexes)
-        if len(VARINTS) < metadata.num_messages_in_batch:
-            varints = [encode_varint(index) for index in batch_indexes]
-        elif isinstance(batch_indexes, range):
+        around = len(before) + len(behind)
+        if isinstance(batch_indexes, range) and batch_indexes.stop <= len(VARINTS):
             varints = VARINTS[batch_indexes.start : batch_indexes.stop]
+            short = max(0, min(batch_indexes.stop, TWO_BYTES_FROM) - batch_indexes.start)
+            self._id_bytes += [around + 1] * short + [around + 2] * (size - short)
         else:
-            varints = [VARINTS[index] for index in batch_indexes]
+            varints = [encode_varint(index) for index in batch_indexes]
+            self._id_bytes += [around + len(varint) for varint in varints]
         if size:
             self._id_parts += (before, (behind + before).join(varints), behind)
-        around = len(before) + len(behind)
-        self._id_bytes += [around + len(varint) for varint in varints]
         self._publish_times_us += array("q", (metadata.publish_time * US_A_MS,)) * size
         for place, single in layout.said.items():
             self._said[self.count + place] = single

@@ -77,8 +77,12 @@ class KeyValueCodec(Codec):
         """Pairs in one payload. Raises ``ValueError``, also where the key stands elsewhere."""
         if self.is_separated:
             raise ValueError("keys that stand apart from their values are not written")
+        names = {field.name for field in column.type}
+        if names != set(KEY_VALUE):
+            raise ValueError(f"a pair is made of the columns key and value, not of {sorted(names)}")
         keys, values = [
-            part.encode(each) for part, each in zip(self._parts, column.flatten(), strict=True)
+            part.encode(column.field(name))
+            for part, name in zip(self._parts, KEY_VALUE, strict=True)
         ]
         return [join(key, value) for key, value in zip(keys, values, strict=True)]
 

@@ -27,8 +27,9 @@ DESCRIPTION = (
     "are left out."
 )
 # Sorts as the log does: ledger, entry, index in its batch. These are signed on the wire, and -1
-# (no batch) comes before 0.
-PLACE = struct.Struct(">QQI")
+# (no batch) comes before 0. A text, since Spark pickles the function with it where this module is
+# the program.
+PLACE = ">QQI"
 TEXTS = {"binary", "string"}
 
 
@@ -86,7 +87,7 @@ def places(message_ids: pa.Array) -> pa.Array:
     for encoded in message_ids.to_pylist():
         message_id = MessageId.from_bytes(encoded)
         index = message_id.batch_index + 1
-        found.append(PLACE.pack(message_id.ledger_id, message_id.entry_id, index))
+        found.append(struct.pack(PLACE, message_id.ledger_id, message_id.entry_id, index))
     return pa.array(found, pa.binary())
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
+from tests.integration.spark.jvm import jvm_pid, listening_addresses
 
 from pyspark_geminga.java_home import java_home
 
 PROGRAM = """
+import pytest
 from pyspark.sql import SparkSession
+from tests.integration.spark.jvm import jvm_pid, listening_addresses
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 print(spark.range(10).mapInArrow(lambda batches: batches, "id long").count())
 print(spark.sparkContext._jvm.System.getProperty("java.home"))
 """
 
 
+@pytest.mark.full  # where no Java is installed, all of Spark's tests are this one
 def test_a_session_starts_on_the_wheels_java(tmp_path: Path) -> None:
     home = java_home({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)})
     environment = os.environ | {
@@ -44,20 +48,8 @@ def test_a_session_starts_on_the_wheels_java(tmp_path: Path) -> None:
 
 def test_the_shared_session_listens_on_the_loopback_interface_only(spark: SparkSession) -> None:
     assert spark.range(10).count() == 10
-    gateway = spark.sparkContext._gateway
-    jvm: subprocess.Popen[bytes] = getattr(gateway, "proc")  # noqa: B009 - py4j has no types
-    listening = list(listening_addresses(jvm.pid))
+    listening = list(listening_addresses(jvm_pid(spark)))
     assert listening
     # As the kernel writes 127.0.0.1 in both tables.
     loopback = {"0100007F", "0000000000000000FFFF00000100007F"}
     assert set(listening) <= loopback
-
-
-def listening_addresses(process: int) -> Iterator[str]:
-    """The addresses on which a process accepts connections, as the kernel's tables have them."""
-    own = {link.readlink().name for link in Path(f"/proc/{process}/fd").iterdir()}
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
-                yield fields[1].partition(":")[0]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.parquet
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.cluster_process import StandaloneProcess
 
 import geminga.sync
+from pyspark_geminga.java_home import java_home
 from pyspark_geminga.jobs import archive, compact, lag_report, windowed_stats
 
 
@@ -20,14 +26,18 @@ def topic(geminga_namespace: str) -> str:
     return f"persistent://{geminga_namespace}/orders"
 
 
-def publish(cluster: StandaloneProcess, topic: str, messages: Iterable[tuple[str, bytes]]) -> None:
-    """Messages as keys and payloads; each has an event time two seconds ago."""
+def publish(
+    cluster: StandaloneProcess, topic: str, messages: Iterable[tuple[str, bytes]], age_s: float = 2
+) -> None:
+    """Messages as keys and payloads; each has an event time so many seconds ago."""
     with (
         geminga.sync.connect(cluster.service_url) as client,
+        # Brokers delete an inactive topic without subscriptions after a minute.
+        client.consumer(topic, "holder"),
         client.producer(topic) as producer,
     ):
         for key, value in messages:
-            happened = datetime.now(UTC).timestamp() - 2
+            happened = datetime.now(UTC).timestamp() - age_s
             producer.send_nowait(
                 value,
                 key=key,
@@ -112,6 +122,27 @@ def test_windows_of_a_stored_topic_become_messages_and_files(
     assert all(1_000 < row.delay_p50_ms < 60_000 for row in rows)
 
 
+@pytest.mark.full
+def test_windows_of_a_stream_become_messages_when_the_watermark_has_passed_them(
+    standalone: StandaloneProcess, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    publish(standalone, topic, [("k", b"12"), ("k", b"3"), ("l", b"4")], age_s=7200)
+    publish(standalone, topic, [("k", b"5")])
+    arguments = words(standalone, topic, "--checkpoint", tmp_path / "c", "--by", "key")
+    arguments += ["--window", "1 hour", "--watermark", "1 minute", "--to-topic", topic + "-windows"]
+    for _ in range(2):  # what was written is not written again
+        assert windowed_stats.main(arguments) == 0
+    where = {"service.url": standalone.service_url, "admin.url": standalone.web_url}
+    rows = spark.read.format("pulsar").options(**where, topic=topic + "-windows").load().collect()
+    windows = {bytes(row["__key"]): json.loads(row.value) for row in rows}
+    assert len(rows) == 2
+    assert {key: (w["messages"], w["bytes"]) for key, w in windows.items()} == {
+        b"k": (2, 3),
+        b"l": (1, 1),
+    }
+    assert all(row["__eventTime"].minute == 0 for row in rows)
+
+
 def test_a_snapshot_has_the_last_message_of_each_key(
     spark: SparkSession, standalone: StandaloneProcess, topic: str, tmp_path: Path
 ) -> None:
@@ -123,3 +154,35 @@ def test_a_snapshot_has_the_last_message_of_each_key(
     with pytest.raises(Exception, match="PATH_ALREADY_EXISTS"):
         compact.main(words(standalone, topic, "--output", output))
     assert compact.main(words(standalone, topic, "--output", output, "--overwrite")) == 0
+
+
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+PROGRAMS = {
+    "module": [sys.executable, "-m", "pyspark_geminga.jobs.compact"],
+    "submitted": [str(SUBMIT), "--master", "local[1]", str(compact.__file__)],
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_job_is_a_program(
+    program: str, standalone: StandaloneProcess, topic: str, tmp_path: Path
+) -> None:
+    publish(standalone, topic, [("k", b"1"), ("k", b"2"), ("l", b"3")])
+    output = tmp_path / "snapshot"
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"JAVA_HOME": str(java_home(os.environ))} if program == "submitted" else {}
+    ran = subprocess.run(
+        [*PROGRAMS[program], *words(standalone, topic, "--output", output)],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    # spark-submit brings both on its standard output.
+    assert f"the last messages of 2 keys are in {output}" in ran.stdout + ran.stderr
+    rows = pyarrow.parquet.read_table(output)
+    assert sorted(rows["value"].to_pylist()) == [b"2", b"3"]

@@ -148,6 +148,7 @@ def test_a_batch_read_is_the_topic_exactly_once(spark: SparkSession, topic: Topi
         assert within == sorted(within)
 
 
+@pytest.mark.full
 def test_without_a_rest_side_a_read_is_the_topic_all_the_same(
     spark: SparkSession, topic: Topic
 ) -> None:
@@ -194,6 +195,38 @@ def test_available_now_with_a_limit_is_several_batches_and_ends(
     topic.publish(30)
     stream.read_available(maxBytesPerTrigger="1000")
     assert stream.rows == list(range(330))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("named", ["topic", "topics", "topicsPattern"])
+@pytest.mark.parametrize("start", ["earliest", "latest", "ids", "time"])
+def test_reads_begin_where_they_are_told_however_topics_are_named(
+    spark: SparkSession, topic: Topic, tmp_path: Path, named: str, start: str
+) -> None:
+    topic.admin("PUT", "/partitions", 2)
+    topic.publish(20)
+    time_ms = topic.client_now()
+    layouts = topic.admin("GET", "/partitioned-internalStats")["partitions"]
+    behind = {name: said["lastConfirmedEntry"].split(":") for name, said in layouts.items()}
+    starts = {
+        "ids": {name: [int(ledger), int(entry) + 1] for name, (ledger, entry) in behind.items()},
+        "time": {topic.name: time_ms},
+    }
+    wanted = json.dumps(starts[start]) if start in starts else start
+    options = topic.options(**{"startingTime" if start == "time" else "startingOffsets": wanted})
+    del options["topic"]
+    options[named] = f"{topic.name}.*" if named == "topicsPattern" else topic.name
+    expected = list(range(0 if start == "earliest" else 20, 40))
+    stream = Stream(spark, tmp_path, options)
+    if start == "time":
+        del stream.options["startingOffsets"]
+    stream.read_available()  # what begins at the end learns where that is
+    topic.publish(20)
+    if start != "latest":
+        frame = spark.read.format("pulsar").options(**stream.options).load()
+        assert sorted(numbers(frame)) == expected
+    stream.read_available()
+    assert stream.rows == expected
 
 
 @dataclass

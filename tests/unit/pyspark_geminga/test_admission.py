@@ -68,7 +68,7 @@ def test_a_limit_is_kept_to_the_row_where_entries_allow_it() -> None:
     assert sum(log.taken for log in logs.values()) == 10
 
 
-def test_entries_that_nobody_sees_count_for_nothing() -> None:
+def test_entries_without_rows_count_for_nothing() -> None:
     # Markers, chunks of a message before the last: entries without rows.
     log = fill(5, a=[0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 1, 1])["a"]
     assert log.taken == 5

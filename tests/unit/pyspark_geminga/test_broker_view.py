@@ -11,12 +11,14 @@ import pytest
 from geminga import (
     LOG_START,
     Client,
+    ConsumerBusy,
     LogPosition,
     MessageId,
     NotAuthorized,
     ServiceNotReady,
     TopicNotFound,
 )
+from pyspark_geminga import broker_view
 from pyspark_geminga.broker_view import TOPICS_REFRESH_S, BrokerView, patiently
 from pyspark_geminga.errors import AdminRefused, ConnectorError
 from pyspark_geminga.log_layout import Ledger, LogLayout
@@ -167,6 +169,47 @@ async def test_a_role_that_may_not_list_topics_reads_those_it_names(view_of: Mak
     assert list((await view_of(client, topic="orders").snapshot()).layouts) == [ORDERS]
 
 
+class FakeAdmin:
+    """The REST side: five entries are stored in each log."""
+
+    def __init__(self, *, has_transactions: bool) -> None:
+        self._has_transactions = has_transactions
+        self.questions = 0
+
+    async def has_transactions(self) -> bool:
+        self.questions += 1
+        return self._has_transactions
+
+    async def layouts(self, topic: str, partitions: int) -> dict[str, LogLayout | None]:
+        names = [f"{topic}-partition-{each}" for each in range(partitions)] or [topic]
+        return {name: LogLayout((Ledger(7, 5, 50),), LogPosition(7, 5)) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("has_transactions", "readers", "end"),
+    [(True, 2, LogPosition(7, 3)), (False, 0, LogPosition(7, 5))],
+)
+async def test_messages_of_open_transactions_are_not_read_yet(
+    view_of: MakeView,
+    monkeypatch: pytest.MonkeyPatch,
+    has_transactions: bool,  # noqa: FBT001 - a parameter of the test
+    readers: int,
+    end: LogPosition,
+) -> None:
+    admin = FakeAdmin(has_transactions=has_transactions)
+    monkeypatch.setattr(broker_view, "AdminClient", lambda _: admin)
+    client = FakeClient(orders=2)
+    client.logs[PARTITION] = (7, 2)  # the last that can be read
+    client.logs[f"{ORDERS}-partition-1"] = (7, 4)
+    view = view_of(client, topic="orders", **{"admin.url": "http://x"})
+    await view.snapshot()
+    snapshot = await view.snapshot()
+    assert snapshot.layouts[PARTITION].end == end
+    assert snapshot.layouts[PARTITION].ledgers == (Ledger(7, 5, 50),)
+    assert snapshot.layouts[f"{ORDERS}-partition-1"].end == LogPosition(7, 5)
+    assert (client.readers, admin.questions) == (readers, 1)
+
+
 LAYOUT = LogLayout((Ledger(3, 10, 10), Ledger(5, 4, 4)), LogPosition(5, 4))
 PARTITION = f"{ORDERS}-partition-0"
 
@@ -208,10 +251,11 @@ async def test_failures_that_may_pass_are_waited_for() -> None:
         OSError("refused"),
         AdminRefused("http://x", 503, ""),
         ServiceNotReady("ServiceNotReady", ""),
+        ConsumerBusy("ConsumerBusy", ""),  # of the query's earlier life
     )
     started_s = asyncio.get_running_loop().time()
-    assert await patiently(ask, 60) == 4
-    assert asyncio.get_running_loop().time() - started_s == pytest.approx(0.1 + 0.2 + 0.4)
+    assert await patiently(ask, 60) == 5
+    assert asyncio.get_running_loop().time() - started_s == pytest.approx(0.1 + 0.2 + 0.4 + 0.8)
 
 
 @pytest.mark.parametrize("error", [AdminRefused("http://x", 403, ""), NotAuthorized("", "")])

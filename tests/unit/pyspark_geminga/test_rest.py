@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from geminga import LOG_START, LogPosition
+from pyspark_geminga.access import Access
 from pyspark_geminga.log_layout import Ledger, LogLayout
-from pyspark_geminga.rest import layout_of
+from pyspark_geminga.rest import AdminClient, layout_of
 
 
 def stats(last: str, *ledgers: tuple[int, int, int], current: tuple[int, int] = (0, 0)) -> Any:
@@ -42,3 +45,25 @@ def test_a_topic_without_messages() -> None:
 def test_sizes_may_exceed_32_bits() -> None:
     layout = layout_of(stats(f"4:{2**33 - 1}", (4, 2**33, 2**45)))
     assert layout.ledgers == (Ledger(4, 2**33, 2**45),)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "has_transactions"),
+    [
+        (200, b"[]", True),
+        (404, b"", False),
+        (503, b"not configured with transactionCoordinatorEnabled=true", False),
+        (403, b"superusers only", True),  # it may have them
+    ],
+)
+@pytest.mark.real_loop
+async def test_whether_a_cluster_has_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    body: bytes,
+    has_transactions: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    access = Access.of({"service.url": "pulsar://x", "admin.url": "http://y"})
+    client = AdminClient(access)
+    monkeypatch.setattr(client, "_ask", lambda *_: (status, None, body))
+    assert await client.has_transactions() is has_transactions

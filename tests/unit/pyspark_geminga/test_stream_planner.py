@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -67,6 +67,7 @@ class FakeCluster:
         self.logs = {f"persistent://public/default/{name}": log for name, log in logs.items()}
         self.now_s = 0.0
         self.requests = 0
+        self.readers = 0
         self.acknowledged: dict[str, LogPosition] = {}
         self.followed: list[str] = []
 
@@ -80,11 +81,15 @@ class FakeCluster:
         del topic
         return layout.end if wanted.get("", default) == "latest" else layout.first
 
-    def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Iterator[CountedEntry]:
+    def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Generator[CountedEntry]:
         log = self.logs[topic]
-        for entry in log.stored(start, end):
-            rows = log.ledgers[entry.ledger_id][entry.entry_id]
-            yield CountedEntry(rows, LogPosition(entry.ledger_id, entry.entry_id + 1))
+        self.readers += 1
+        try:
+            for entry in log.stored(start, end):
+                rows = log.ledgers[entry.ledger_id][entry.entry_id]
+                yield CountedEntry(rows, LogPosition(entry.ledger_id, entry.entry_id + 1))
+        finally:
+            self.readers -= 1
 
     def follow(self, topics: Sequence[str]) -> None:
         self.followed += topics
@@ -231,7 +236,7 @@ def test_available_now_reads_up_to_where_topics_ended_and_no_topic_that_comes() 
         batches += 1
         cluster.logs[A].add()
         cluster.logs[B] = FakeLog({7: [1]})
-    assert batches == 3
+    assert (batches, cluster.readers) == (3, 0)
     assert query.read == [(A, LogPosition(1, entry)) for entry in range(10)]
     query.restart()
     query.planner.freeze()
@@ -351,6 +356,22 @@ def test_a_subscription_follows_what_is_processed() -> None:
     assert cluster.acknowledged[A] == LogPosition(1, 0)  # where the query begins
     query.planner.commit(query.start)
     assert cluster.acknowledged == {A: LogPosition(1, 2), B: LogPosition(1, 0)}
+
+
+def test_a_restart_acknowledges_nothing_that_was_not_processed() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1]}), b=FakeLog())
+    options = {"predefinedSubscription": "spark", "startingOffsets": "latest"}
+    query = Query(cluster, cluster.planner(**options))
+    assert not query.plan()
+    assert cluster.acknowledged[A] == LogPosition(1, 1)  # what the query does not want
+    cluster.logs[A].add(1)
+    assert query.plan()
+    cluster.logs[A].add(1)
+    query.restart(**options)
+    query.planner.initial_offset()  # as Spark asks again, though there is a checkpoint
+    query.run()
+    assert query.plan()
+    assert cluster.acknowledged[A] == LogPosition(1, 1)
 
 
 def test_the_subscription_is_left_on_a_topic_that_was_deleted() -> None:

@@ -48,7 +48,7 @@ class FakePlanner:
 
 def planning(planned: SourceOffset | None) -> tuple[StreamReader, FakePlanner]:
     reader, planner = reader_of(), FakePlanner(planned)
-    reader.__dict__["_planner"] = planner
+    vars(reader)["_planner"] = planner
     return reader, planner
 
 

@@ -202,6 +202,23 @@ def test_columns_are_written_for_the_schema_that_a_topic_has() -> None:
         PayloadEncoder(avro.schema_info, columns.set(1, pa.field("at", pa.list_(pa.int8()))))
 
 
+def test_a_key_and_a_value_are_a_pair() -> None:
+    value = AvroSchema[Any](
+        object,
+        definition={"type": "record", "name": "R", "fields": [{"name": "i", "type": "int"}]},
+    )
+    schema = geminga.KeyValueSchema(geminga.StringSchema(), value)
+    columns = pa.schema([("value", pa.struct([("i", pa.int32())])), ("key", pa.string())])
+    rows: list[dict[str, Any]] = [{"key": "k", "value": {"i": 1}}, {"key": None, "value": None}]
+    made = payloads(schema.schema_info, columns, rows)
+    assert made == [schema.encode(("k", {"i": 1})), schema.encode((None, None))]
+    with pytest.raises(ValueError, match=r"key and value, not of \['key'\]"):
+        PayloadEncoder(schema.schema_info, pa.schema([("key", pa.string())]))
+    apart = geminga.KeyValueSchema(geminga.StringSchema(), value, "SEPARATED")
+    with pytest.raises(ValueError, match="stand apart"):
+        PayloadEncoder(apart.schema_info, columns)
+
+
 def test_what_cannot_be_written_is_refused() -> None:
     two = pa.schema([("a", pa.string()), ("b", pa.string())])
     with pytest.raises(ValueError, match="at least one"):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminga.arrow import layout as layout_module
 from geminga.arrow.layout import RUN_FIRST, BatchLayout, batch_layout
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import KeyValue, SingleMessageMetadata
@@ -70,18 +71,42 @@ def test_payloads_of_every_size_are_found(size: int) -> None:
     assert len(layout.said) == (2 if size >= 2_097_152 else 0)
 
 
-def test_runs_of_messages_of_one_size_are_found() -> None:
+def test_runs_of_messages_of_one_size_are_looked_at_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     count = 10 * RUN_FIRST
+    looked_at: list[int] = []
+    usual = layout_module._usual
+
+    def counted(buffer: bytes, position: int, end: int) -> tuple[int, int, int, int] | None:
+        looked_at.append(position)
+        return usual(buffer, position, end)
+
+    monkeypatch.setattr(layout_module, "_usual", counted)
     body = encode_numbered_batch([b"x" * 1000] * count, [b""] * count, range(count))
     assert batch_layout(body, 0, count).said == {}
+    assert len(looked_at) < 10
+    looked_at.clear()
     keyed = [
         (SingleMessageMetadata(payload_size=0, partition_key=f"{n:04}", sequence_id=5), b"x")
         for n in range(count)
     ]
     layout = batch_layout(encode_batch(keyed), 0, count)
     assert layout.keys == {n: b"%04d" % n for n in range(count)}
+    assert len(looked_at) < 10
     some = layout.of([1, 7])
     assert some == BatchLayout(layout.bounds[2:4] + layout.bounds[14:16], {0: b"0001", 1: b"0007"})
+
+
+def test_metadata_of_one_size_may_say_something_else() -> None:
+    number = SingleMessageMetadata(payload_size=1, sequence_id=20_000)
+    null = SingleMessageMetadata(payload_size=1, sequence_id=5, null_value=True)
+    assert number.ByteSize() == null.ByteSize()
+    singles = [number, number, null, number, null, null, number]
+    body = encode_batch([(single, b"x") for single in singles])
+    layout = batch_layout(body, 0, len(singles))
+    assert list(layout.said) == [2, 4, 5]
+    assert all(single.null_value for single in layout.said.values())
 
 
 @given(messages(), st.data())

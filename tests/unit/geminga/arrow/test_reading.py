@@ -191,9 +191,11 @@ async def test_chunks_without_a_beginning_or_twice_are_no_message(
     entries = [chunk(1, b"x", "lost"), chunk(0, b"ab", count=2), chunk(0, b"ab", count=2)]
     entries += [chunk(2, b"x", "lost"), chunk(1, b"cd", count=2), chunk(1, b"cd", count=2)]
     deliver(broker, *entries)
+    entries += [chunk(0, b"1"), chunk(1, b"2"), chunk(1, b"2"), chunk(0, b"-", "b"), chunk(2, b"3")]
+    deliver(broker, *entries)
     for start in (LOG_START, LogPosition(LEDGER, 0)):
         rows = await rows_of(client, start=start, columns=["value"])
-        assert rows == [{"value": b"abcd"}]
+        assert rows == [{"value": b"abcd"}, {"value": b"123"}]
 
 
 async def test_a_beginning_that_lies_too_far_back_makes_a_bad_record(

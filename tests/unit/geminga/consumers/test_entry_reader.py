@@ -9,7 +9,7 @@ from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, me
 
 from geminga import LOG_START, Client, Closed, EntryReader, LogPosition
 from geminga_protocol.pulsar import answers
-from geminga_protocol.pulsar.api_pb2 import BaseCommand, BrokerEntryMetadata
+from geminga_protocol.pulsar.api_pb2 import BaseCommand, BrokerEntryMetadata, CommandAck
 from geminga_protocol.pulsar.payload import encode_broker_entry, encode_payload
 
 
@@ -152,6 +152,18 @@ async def test_after_a_reconnection_no_entry_is_lost_or_repeated(
         assert await all_of(reader) == [(LEDGER, each) for each in range(2, 6)]
 
 
+async def test_brokers_are_told_what_was_taken(client: Client, broker: FakeBroker) -> None:
+    last_is(broker, 9)
+    async with client.entries("orders") as reader:
+        deliver(broker, range(5))
+        await until(lambda: len(reader._queue) == 5)
+        await reader.read(max_messages=3)
+        await until(lambda: bool(broker.of_type(BaseCommand.ACK)))
+    (told,) = [command.ack for command in broker.of_type(BaseCommand.ACK)]
+    assert told.ack_type == CommandAck.Cumulative
+    assert [each.entryId for each in told.message_id] == [2]
+
+
 async def test_what_is_taken_while_the_reader_attaches_again_is_not_repeated(
     client: Client, broker: FakeBroker
 ) -> None:
@@ -272,3 +284,20 @@ async def test_an_entry_tells_the_index_of_its_last_message_where_the_broker_doe
 async def test_limits_are_above_0(client: Client, limits: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="more than 0"):
         client.entries("orders", **limits)  # type: ignore[arg-type]
+
+
+async def test_a_topic_with_partitions_is_refused_but_none_of_them(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(
+        BaseCommand.PARTITIONED_METADATA,
+        lambda session, command, _: session.write(
+            answers.encode_partitions(command.partitionMetadata.request_id, 4)
+        ),
+    )
+    with pytest.raises(ValueError, match="orders has 4 partitions"):
+        await client.entries("orders")
+    assert broker.of_type(BaseCommand.SUBSCRIBE) == []
+    last_is(broker, -1)
+    async with client.entries("orders-partition-3") as reader:
+        assert await reader.read() == []
