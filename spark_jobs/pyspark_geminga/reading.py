@@ -94,7 +94,10 @@ def _check(loop: ClientLoop, part: Part, options: SourceOptions, *, is_missing: 
     if not is_missing or not part.is_known or options.access.admin_url is None:
         return
     admin = AdminClient(options.access)
-    found = loop.run(patiently(lambda: admin.layouts(part.topic, 0), options.poll_timeout_s))
+    try:
+        found = loop.run(patiently(lambda: admin.layouts(part.topic, 0), options.poll_timeout_s))
+    finally:
+        admin.close()
     layout = found[part.topic]
     if layout is not None and not layout.is_lost(part.start) and part.end <= layout.end:
         return

@@ -62,7 +62,7 @@ class Reading:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now: LogLayout | None = PLANNED
-        self.is_asked = False
+        self.is_asked = self.is_closed = False
         monkeypatch.setattr(reading, "task_client", lambda _: FakeLoop())
         monkeypatch.setattr(reading, "AdminClient", lambda _: self)
         monkeypatch.setattr(reading, "patiently", lambda ask, _: ask())
@@ -72,6 +72,9 @@ class Reading:
         assert (topic, partitions) == (TOPIC, 0)
         self.is_asked = True
         return {topic: self.now}
+
+    def close(self) -> None:
+        self.is_closed = True
 
     def read(
         self, first: LogPosition | None, behind: LogPosition = END, **options: str
@@ -84,6 +87,7 @@ class Reading:
             return list(read_part(part, SourceOptions.of(given, is_streaming=False), ROWS))
         finally:
             assert batches.is_closed
+            assert self.is_closed == self.is_asked
 
 
 @pytest.fixture

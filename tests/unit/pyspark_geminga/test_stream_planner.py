@@ -68,6 +68,7 @@ class FakeCluster:
         self.now_s = 0.0
         self.requests = 0
         self.readers = 0
+        self.opened: list[Generator[CountedEntry]] = []
         self.acknowledged: dict[str, LogPosition] = {}
         self.followed: list[str] = []
 
@@ -82,6 +83,11 @@ class FakeCluster:
         return layout.end if wanted.get("", default) == "latest" else layout.first
 
     def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Generator[CountedEntry]:
+        reader = self._read(topic, start, end)
+        self.opened.append(reader)  # else forgetting it would close it
+        return reader
+
+    def _read(self, topic: str, start: LogPosition, end: LogPosition) -> Generator[CountedEntry]:
         log = self.logs[topic]
         self.readers += 1
         try:
