@@ -133,9 +133,8 @@ def lag_of(reader: str, topic: str, place: Place, layout: LogLayout | None) -> L
     """The lag of a query that goes on at ``place``; without a ``layout`` the topic is gone."""
     if layout is None:
         return Lag(reader, topic, 0, 0, is_lost=True)
-    start = layout.settled(place.position)
-    left = layout.between(start, layout.end)
-    is_lost = layout.is_lost(start)
+    left = layout.between(place.position, layout.end)
+    is_lost = layout.is_lost(place.position)
     return Lag(reader, topic, total_entries(left), total_bytes(left), is_lost=is_lost)
 
 

@@ -125,6 +125,7 @@ def test_jars_of_an_installed_pyspark_are_copied(
         (source / name).write_bytes(content)
     (tmp_path / "pyspark" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)  # others' tests import the real one
     assert jars_of_installed_pyspark() == source
     directory = tmp_path / "cache" / "zookeeper"
     copy_jars(directory, source)
@@ -142,6 +143,7 @@ def test_a_pyspark_with_another_zookeeper_is_not_used(
     (source / "a.jar").write_bytes(CONTENT["a.jar"])
     (source / "b.jar").write_bytes(b"another version")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)  # others' tests import the real one
     assert jars_of_installed_pyspark() is None
     with pytest.raises(SetupFailed, match=r"b.jar has SHA-256"):
         copy_jars(tmp_path / "zookeeper", source)
