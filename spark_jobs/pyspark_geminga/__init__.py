@@ -6,7 +6,7 @@ registered. It stands on ``geminga``, the client library, and speaks to brokers 
 
 from __future__ import annotations
 
-from pyspark_geminga.checkpoints import commit_from_checkpoint
-from pyspark_geminga.source import DefaultSource
+from pyspark_geminga.data_source import DefaultSource
+from pyspark_geminga.source.checkpoints import commit_from_checkpoint
 
 __all__ = ["DefaultSource", "commit_from_checkpoint"]

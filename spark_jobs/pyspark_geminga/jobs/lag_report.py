@@ -18,12 +18,12 @@ from pathlib import Path
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from pyspark_geminga.access import Access
-from pyspark_geminga.checkpoints import committed_offsets
 from pyspark_geminga.errors import ConnectorError
 from pyspark_geminga.jobs import _session
 from pyspark_geminga.log_layout import LogLayout, total_bytes, total_entries
-from pyspark_geminga.offsets import Place
 from pyspark_geminga.rest import AdminClient
+from pyspark_geminga.source.checkpoints import committed_offsets
+from pyspark_geminga.source.offsets import Place
 
 DESCRIPTION = (
     "Reports how far streaming queries (by their checkpoints) and subscriptions are behind their "

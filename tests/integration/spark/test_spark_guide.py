@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from tests.integration.cluster_process import StandaloneProcess
 
 from pyspark_geminga.access import ACCESS_OPTIONS
-from pyspark_geminga.options import SOURCE_OPTIONS
 from pyspark_geminga.sink.options import SINK_OPTIONS
+from pyspark_geminga.source.options import SOURCE_OPTIONS
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)

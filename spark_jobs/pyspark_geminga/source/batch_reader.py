@@ -11,14 +11,14 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from geminga import LogPosition
 from pyspark_geminga._pool import task_client
-from pyspark_geminga.broker_view import BrokerView, patiently
 from pyspark_geminga.errors import DataLost
-from pyspark_geminga.filters import Pruning
 from pyspark_geminga.log_layout import LogLayout
-from pyspark_geminga.options import SourceOptions
-from pyspark_geminga.reading import Part, read_part
-from pyspark_geminga.row_schema import RowSchema
-from pyspark_geminga.splits import parts_of, plan_cuts
+from pyspark_geminga.source.broker_view import BrokerView, patiently
+from pyspark_geminga.source.filters import Pruning
+from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.reading import Part, read_part
+from pyspark_geminga.source.row_schema import RowSchema
+from pyspark_geminga.source.splits import parts_of, plan_cuts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga import LOG_START, LogPosition
-from pyspark_geminga.admission import ByteBacklog, water_fill
 from pyspark_geminga.log_layout import Ledger, LogLayout, total_entries
-from pyspark_geminga.splits import SplitRules, parts_of, plan_cuts
+from pyspark_geminga.source.admission import ByteBacklog, water_fill
+from pyspark_geminga.source.splits import SplitRules, parts_of, plan_cuts
 
 MIB = 1024 * 1024
 

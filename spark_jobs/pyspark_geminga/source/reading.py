@@ -12,12 +12,12 @@ from pyspark.sql.datasource import InputPartition
 from geminga import LogPosition
 from geminga.arrow import RecordBatches, read_batches
 from pyspark_geminga._pool import ClientLoop, task_client
-from pyspark_geminga.broker_view import patiently
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import LogLayout
-from pyspark_geminga.options import SourceOptions
 from pyspark_geminga.rest import AdminClient
-from pyspark_geminga.row_schema import RowSchema
+from pyspark_geminga.source.broker_view import patiently
+from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.row_schema import RowSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 
 from geminga import LogPosition
 from pyspark_geminga.errors import ConnectorError
-from pyspark_geminga.offsets import Place, SourceOffset
-from pyspark_geminga.options import SourceOptions
-from pyspark_geminga.row_schema import RowSchema
-from pyspark_geminga.stream_planner import Limit
-from pyspark_geminga.stream_reader import StreamReader
+from pyspark_geminga.source.offsets import Place, SourceOffset
+from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.row_schema import RowSchema
+from pyspark_geminga.source.stream_planner import Limit
+from pyspark_geminga.source.stream_reader import StreamReader
 
 A = "persistent://public/default/a"
 NEXT = SourceOffset({A: Place(LogPosition(1, 5))})

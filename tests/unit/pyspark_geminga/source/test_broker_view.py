@@ -18,11 +18,11 @@ from geminga import (
     ServiceNotReady,
     TopicNotFound,
 )
-from pyspark_geminga import broker_view
-from pyspark_geminga.broker_view import TOPICS_REFRESH_S, BrokerView, patiently
 from pyspark_geminga.errors import AdminRefused, ConnectorError
 from pyspark_geminga.log_layout import Ledger, LogLayout
-from pyspark_geminga.options import SourceOptions
+from pyspark_geminga.source import broker_view
+from pyspark_geminga.source.broker_view import TOPICS_REFRESH_S, BrokerView, patiently
+from pyspark_geminga.source.options import SourceOptions
 
 ORDERS = "persistent://public/default/orders"
 BILLS = "persistent://public/default/bills"

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga import LOG_START, LogPosition
-from pyspark_geminga.admission import CountedEntry
-from pyspark_geminga.broker_view import Snapshot
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import Ledger, LogLayout
-from pyspark_geminga.offsets import Place, SourceOffset
-from pyspark_geminga.options import ByTopic, Edge, SourceOptions
-from pyspark_geminga.stream_planner import Limit, StreamPlanner
+from pyspark_geminga.source.admission import CountedEntry
+from pyspark_geminga.source.broker_view import Snapshot
+from pyspark_geminga.source.offsets import Place, SourceOffset
+from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.stream_planner import Limit, StreamPlanner
 
 A, B = (f"persistent://public/default/{name}" for name in "ab")
 UNLIMITED = Limit()

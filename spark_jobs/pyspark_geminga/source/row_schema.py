@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 from geminga import SchemaInfo
 from geminga.arrow import CORRUPT, METADATA_FIELDS, payload_fields
 from pyspark_geminga._pool import task_client
-from pyspark_geminga.broker_view import BrokerView, patiently
 from pyspark_geminga.errors import ConnectorError, InvalidOption
-from pyspark_geminga.options import SourceOptions
+from pyspark_geminga.source.broker_view import BrokerView, patiently
+from pyspark_geminga.source.options import SourceOptions
 
 
 @dataclass(frozen=True, slots=True)

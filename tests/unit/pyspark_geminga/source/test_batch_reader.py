@@ -9,14 +9,14 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo
 from pyspark.sql.types import StructType
 
 from geminga import LOG_START, LogPosition
-from pyspark_geminga.batch_reader import BatchReader, FilteringBatchReader, plan_batch
-from pyspark_geminga.broker_view import BrokerView, Snapshot
 from pyspark_geminga.errors import DataLost
-from pyspark_geminga.filters import Pruning
 from pyspark_geminga.log_layout import Ledger, LogLayout
-from pyspark_geminga.options import ByTopic, Edge, SourceOptions
-from pyspark_geminga.reading import Part
-from pyspark_geminga.row_schema import RowSchema
+from pyspark_geminga.source.batch_reader import BatchReader, FilteringBatchReader, plan_batch
+from pyspark_geminga.source.broker_view import BrokerView, Snapshot
+from pyspark_geminga.source.filters import Pruning
+from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.reading import Part
+from pyspark_geminga.source.row_schema import RowSchema
 
 A, B, EMPTY = (f"persistent://public/default/{name}" for name in ("a", "b", "empty"))
 LAYOUTS = {

@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga import LogPosition
-from pyspark_geminga.admission import Backlog, ByteBacklog, CountedEntry, RowBacklog, water_fill
 from pyspark_geminga.log_layout import Segment
+from pyspark_geminga.source.admission import (
+    Backlog,
+    ByteBacklog,
+    CountedEntry,
+    RowBacklog,
+    water_fill,
+)
 
 START = LogPosition(1, 0)
 

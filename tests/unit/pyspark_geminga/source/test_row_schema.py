@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from geminga import SchemaInfo, SchemaType
-from pyspark_geminga import row_schema
 from pyspark_geminga.errors import ConnectorError, InvalidOption
-from pyspark_geminga.options import SourceOptions
-from pyspark_geminga.row_schema import RowSchema
+from pyspark_geminga.source import row_schema
+from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.row_schema import RowSchema
 
 RECORD = b'{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
 AVRO = SchemaInfo(SchemaType.AVRO, "orders", RECORD)

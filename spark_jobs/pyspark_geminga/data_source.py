@@ -11,10 +11,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_geminga.batch_reader import BatchReader, FilteringBatchReader
-from pyspark_geminga.options import SourceOptions
-from pyspark_geminga.row_schema import RowSchema
-from pyspark_geminga.stream_reader import StreamReader
+from pyspark_geminga.source.batch_reader import BatchReader, FilteringBatchReader
+from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.row_schema import RowSchema
+from pyspark_geminga.source.stream_reader import StreamReader
 
 
 class DefaultSource(DataSource):

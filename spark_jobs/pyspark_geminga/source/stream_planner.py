@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from geminga import LogPosition
-from pyspark_geminga.admission import ByteBacklog, CountedEntry, RowBacklog, water_fill
-from pyspark_geminga.broker_view import Snapshot
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import LogLayout, total_bytes, total_entries
-from pyspark_geminga.offsets import Place, SourceOffset
-from pyspark_geminga.options import ByTopic, Edge, SourceOptions
-from pyspark_geminga.reading import Part
-from pyspark_geminga.splits import parts_of, plan_cuts
+from pyspark_geminga.source.admission import ByteBacklog, CountedEntry, RowBacklog, water_fill
+from pyspark_geminga.source.broker_view import Snapshot
+from pyspark_geminga.source.offsets import Place, SourceOffset
+from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.reading import Part
+from pyspark_geminga.source.splits import parts_of, plan_cuts
 
 log = logging.getLogger(__name__)
 

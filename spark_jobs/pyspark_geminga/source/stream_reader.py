@@ -23,16 +23,16 @@ from pyspark.sql.streaming.datasource import (
 
 from geminga import Consumer, LogPosition, Opening
 from pyspark_geminga._pool import PlannerLoop
-from pyspark_geminga.admission import CountedEntry
-from pyspark_geminga.broker_view import BrokerView, Snapshot, patiently
-from pyspark_geminga.checkpoints import last_before
 from pyspark_geminga.errors import ConnectorError
 from pyspark_geminga.log_layout import LogLayout
-from pyspark_geminga.offsets import SourceOffset
-from pyspark_geminga.options import ByTopic, Edge, SourceOptions
-from pyspark_geminga.reading import read_part
-from pyspark_geminga.row_schema import RowSchema
-from pyspark_geminga.stream_planner import Limit, StreamPlanner
+from pyspark_geminga.source.admission import CountedEntry
+from pyspark_geminga.source.broker_view import BrokerView, Snapshot, patiently
+from pyspark_geminga.source.checkpoints import last_before
+from pyspark_geminga.source.offsets import SourceOffset
+from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.reading import read_part
+from pyspark_geminga.source.row_schema import RowSchema
+from pyspark_geminga.source.stream_planner import Limit, StreamPlanner
 
 if TYPE_CHECKING:
     import pyarrow as pa

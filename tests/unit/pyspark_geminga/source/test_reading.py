@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from geminga import LogPosition
-from pyspark_geminga import reading
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import Ledger, LogLayout
-from pyspark_geminga.options import SourceOptions
-from pyspark_geminga.reading import Part, read_part
-from pyspark_geminga.row_schema import RowSchema
+from pyspark_geminga.source import reading
+from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.reading import Part, read_part
+from pyspark_geminga.source.row_schema import RowSchema
 
 TOPIC = "persistent://public/default/orders"
 PLANNED = LogLayout((Ledger(3, 10, 10), Ledger(5, 4, 4)), LogPosition(5, 4))
