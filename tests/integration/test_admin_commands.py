@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def client(standalone: StandaloneProcess) -> Generator[Any]:
         yield client
 
 
-def test_the_life_of_a_tenant(geminga: Admin, client: Any) -> None:
+def test_the_life_of_a_tenant(geminga: Admin, client: Any, tmp_path: Path) -> None:
     geminga("admin tenants create works")
     assert "works" in geminga("admin tenants list").splitlines()
     assert "exist" in geminga("admin tenants create works", code=1)
@@ -54,6 +55,12 @@ def test_the_life_of_a_tenant(geminga: Admin, client: Any) -> None:
     geminga("admin namespaces remove-retention works/ns")
     assert geminga("admin namespaces get-retention works/ns") == "not set"
     geminga("admin topics create works/ns/orders")
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "STRING"}')
+    geminga(f"admin schemas upload works/ns/orders -f {schema}")
+    assert json.loads(geminga("admin --json schemas get works/ns/orders"))["type"] == "STRING"
+    geminga("admin schemas delete works/ns/orders")
+    assert "not found" in geminga("admin schemas get works/ns/orders", code=1).lower()
     geminga("admin topics create-subscription works/ns/orders -s billing -m earliest")
     producer = client.create_producer("works/ns/orders")
     for number in range(3):

@@ -7,11 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from geminga_cli.admin.errors import InvalidUse
-from geminga_cli.admin.operation import Given, Operation, gets, option, path, place, sends, switch
+from geminga_cli.admin.operation import (
+    Given,
+    Operation,
+    UrlPath,
+    gets,
+    option,
+    path,
+    place,
+    sends,
+    switch,
+)
 from geminga_cli.admin.service import AdminService
 from geminga_cli.admin.values import topic
 
-TOPIC = place("topic", "the topic's name", topic)
+
+def _topic(text: str) -> UrlPath:
+    """A topic as part of a URL: the paths of schemas leave out whether it is persistent."""
+    return UrlPath(topic(text).partition("/")[2])
+
+
+TOPIC = place("topic", "the topic's name", _topic)
 FILE = option(
     "-f",
     "--filename",

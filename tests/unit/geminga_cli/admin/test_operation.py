@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,12 @@ LINES = {
         )
     ],
     "clusters delete east": [Asked("DELETE", "clusters/east")],
+    "schemas get orders": [Asked("GET", "schemas/public/default/orders/schema")],
+    "schemas get acme/ns/orders -v 3": [Asked("GET", "schemas/acme/ns/orders/schema/3")],
+    "schemas metadata acme/ns/a%b": [Asked("GET", "schemas/acme/ns/a%25b/metadata")],
+    "schemas delete acme/ns/orders -f": [
+        Asked("DELETE", "schemas/acme/ns/orders/schema", {"force": True})
+    ],
     "brokers list": [Asked("GET", "brokers")],
     "brokers list east": [Asked("GET", "brokers/east")],
     "brokers healthcheck": [Asked("GET", "brokers/health", {"topicVersion": "V2"})],
@@ -433,6 +440,38 @@ def served(asked: Asked) -> bool:
 def test_brokers_serve_what_is_asked(line: str) -> None:
     for asked in done(line):
         assert served(asked), asked
+
+
+STAND_INS = {
+    "cluster": "east",
+    "tenant": "acme",
+    "namespace": "acme/ns",
+    "topic": "acme/ns/orders",
+    "--filename": str(Path(__file__).with_name("a_schema.json")),
+}
+
+
+def needed_words(operation: Operation) -> list[str]:
+    """Every argument that the command cannot do without, with some value."""
+    words: list[str] = []
+    for argument in operation.arguments:
+        if argument.is_required:
+            first = argument.names[0]
+            known = [STAND_INS[name] for name in argument.names if name in STAND_INS]
+            words += [first] if first.startswith("-") else []
+            words.append(next(iter([*known, *argument.choices]), "1"))
+    return words
+
+
+@pytest.mark.parametrize(
+    "operation", [pytest.param(each, id=f"{group}-{each.word}") for group, each in everything()]
+)
+def test_brokers_serve_what_any_command_asks_first(operation: Operation) -> None:
+    service = RecordingService()
+    # Some want one of two options besides, and some cannot go on from an empty answer.
+    with suppress(*REFUSALS, TypeError, AttributeError):
+        operation.does(service, given_for(operation, needed_words(operation)))
+    assert all(served(asked) for asked in service.asked), service.asked
 
 
 def test_no_two_arguments_of_a_command_have_one_name() -> None:
