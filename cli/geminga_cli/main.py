@@ -89,7 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     command = COMMANDS.get(name)
     if command is None:
-        print(f"geminga: there is no command {name!r}\n\n{usage()}", end="", file=sys.stderr)
+        wrong = f"there is no command {name!r}"
+        if name.startswith("-"):
+            # pulsar-client takes --url and its like in front of the command.
+            wrong = f"the command comes first, options such as {name} stand behind it"
+        print(f"geminga: {wrong}\n\n{usage()}", end="", file=sys.stderr)
         return EXIT_REFUSED
     return run(command, words[1:])
 
@@ -107,6 +111,17 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         return int(import_module(command.module).main(arguments))
     except GemingaError as error:
         print(f"geminga: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    except ModuleNotFoundError as error:
+        # The bare client library brings the command line, but not what only servers need. Where a
+        # module of our own is missing, the installation is broken.
+        if error.name is None or error.name.startswith("geminga"):
+            raise
+        print(
+            f"geminga: this command runs servers, and {error.name} is not installed: "
+            "pip install 'geminga[standalone]' brings all that they need",
+            file=sys.stderr,
+        )
         return EXIT_REFUSED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -35,6 +35,13 @@ def test_an_unknown_command_is_refused_with_the_list(capsys: pytest.CaptureFixtu
     assert usage() in told
 
 
+def test_an_option_in_front_of_the_command_is_told_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--url", "pulsar://localhost:6650", "produce", "orders"]) == EXIT_REFUSED
+    assert "options such as --url stand behind it" in capsys.readouterr().err
+
+
 class FailingCommand:
     """Stands in for the module of a command, and for importing it."""
 
@@ -54,6 +61,27 @@ def test_our_own_errors_become_one_line(
     monkeypatch.setattr(module, "import_module", FailingCommand(SetupFailed("no jars here")))
     assert main(["standalone"]) == EXIT_REFUSED
     assert capsys.readouterr().err == "geminga: no jars here\n"
+
+
+def test_without_the_servers_packages_their_commands_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = ModuleNotFoundError("No module named 'annotated_types'", name="annotated_types")
+    monkeypatch.setattr(module, "import_module", FailingCommand(missing))
+    assert main(["standalone"]) == EXIT_REFUSED
+    assert capsys.readouterr().err == (
+        "geminga: this command runs servers, and annotated_types is not installed: "
+        "pip install 'geminga[standalone]' brings all that they need\n"
+    )
+
+
+def test_a_module_of_our_own_that_is_missing_stays_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = ModuleNotFoundError("No module named 'geminga_cli.gone'", name="geminga_cli.gone")
+    monkeypatch.setattr(module, "import_module", FailingCommand(broken))
+    with pytest.raises(ModuleNotFoundError):
+        main(["standalone"])
 
 
 def test_ctrl_c_before_anything_runs_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
