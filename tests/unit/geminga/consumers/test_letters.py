@@ -17,7 +17,7 @@ from tests.unit.geminga.fake_broker import (
 )
 from tests.unit.geminga.producers.stored import entries
 
-from geminga import Client, Consumer, DeadLetterPolicy, StringSchema
+from geminga import Client, Consumer, DeadLetterPolicy, ProducerOptions, StringSchema
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
@@ -251,15 +251,24 @@ async def test_letters_have_the_schema_of_their_messages(
     await consumer.close()
 
 
+@pytest.mark.parametrize("is_dead", [True, False], ids=["dead", "retry"])
+@pytest.mark.parametrize("options", [None, ProducerOptions(name="again")], ids=["bare", "named"])
 async def test_letters_leave_alone_and_large_ones_in_chunks(
-    client: Client, broker: FakeBroker
+    client: Client, broker: FakeBroker, options: ProducerOptions | None, *, is_dead: bool
 ) -> None:
-    consumer = await open_consumer(client, RETRYING)
+    policy = DeadLetterPolicy(
+        2, retry_letters=True, dead_letter_producer=options, retry_letter_producer=options
+    )
+    consumer = await open_consumer(client, policy)
     large = bytes(MAX_MESSAGE_BYTES * 2)
     said = metadata()
     said.compression, said.uncompressed_size = api.ZLIB, len(large)
-    broker.deliver(7, payload=encode_payload(said, zlib.compress(large)))
-    await consumer.reconsume_later(await consumer.receive(), 60)
+    payload = encode_payload(said, zlib.compress(large))
+    broker.deliver(7, payload=payload, redelivery_count=3 if is_dead else 0)
+    if is_dead:
+        await until(lambda: broker.acked == [7])
+    else:
+        await consumer.reconsume_later(await consumer.receive(), 60)
     sizes = [len(stored.body) for entry in entries(broker) for stored in entry]
     assert len(sizes) == 3
     assert sum(sizes) == len(large)
