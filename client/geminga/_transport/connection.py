@@ -242,8 +242,8 @@ class Connection(asyncio.Protocol):
         request_id = self._number(command)
         name = BaseCommand.Type.Name(command.type)
         answer = self._requests.add(request_id, name, self._options.operation_timeout_s)
-        self.write(encode_command(command))
         try:
+            self.write(encode_command(command))
             return await answer
         finally:
             self._requests.forget(request_id)

@@ -139,7 +139,8 @@ class ConnectionPool(Service):
         except ssl.SSLError as error:
             raise handshake_failed(address.host, error) from error
         except OSError as error:
-            raise NotConnected(f"{address} cannot be reached: {error}") from error
+            reason = str(error) or type(error).__name__
+            raise NotConnected(f"{address} cannot be reached: {reason}") from error
         except asyncio.CancelledError:
             if connection is not None:
                 connection.abort()
@@ -168,11 +169,16 @@ class ConnectionPool(Service):
             secured = await asyncio.get_running_loop().start_tls(
                 stream, connection, context, server_hostname=address.host
             )
+        except ConnectionError:
+            secured = None  # how a broker's port without TLS takes a handshake
         except BaseException:
             stream.abort()
             raise
         if secured is None:
-            raise ConnectionLost(f"the connection to {address} broke during its TLS handshake")
+            raise ConnectionLost(
+                f"the connection to {address} broke during its TLS handshake: if no TLS is spoken "
+                "there, use its TLS port, or a URL without TLS"
+            )
         connection.connection_made(secured)
 
     async def _close_connections(self) -> None:

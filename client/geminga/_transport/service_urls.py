@@ -57,8 +57,7 @@ class ServiceUrl:
     def parse(cls, url: str) -> ServiceUrl:
         """Read ``scheme://host[:port][,host[:port]...]``. Raises ``InvalidServiceUrl``."""
         is_web = url.partition("://")[0] in WEB_DEFAULT_PORTS
-        ports = WEB_DEFAULT_PORTS if is_web else DEFAULT_PORTS
-        return cls(_parse_addresses(url, ports), is_web)
+        return cls(_parse_addresses(url, DEFAULT_PORTS | WEB_DEFAULT_PORTS), is_web)
 
     @property
     def is_tls(self) -> bool:

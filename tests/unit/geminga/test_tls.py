@@ -14,7 +14,7 @@ from tests.unit.geminga.certificates import Authority, server_context
 from tests.unit.geminga.listening import listening_broker
 
 import geminga
-from geminga import ConnectionLost, InvalidServiceUrl, Tls, TlsFailed
+from geminga import ConnectionLost, InvalidServiceUrl, Tls, TlsFailed, connect
 
 pytestmark = pytest.mark.real_loop  # real sockets
 
@@ -122,6 +122,19 @@ async def test_an_answer_that_is_no_tls_says_which_port_to_use() -> None:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(TlsFailed, match="use its TLS port, or a URL without TLS"):
             await send(f"pulsar+ssl://{HOST}:{port}", None)
+
+
+async def test_a_broker_that_hangs_up_at_a_handshake_may_speak_no_tls() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(hang_up, HOST, 0)
+    async with server:
+        url = f"pulsar+ssl://{HOST}:{server.sockets[0].getsockname()[1]}"
+        async with connect(url, operation_timeout_s=0.1) as client:
+            with pytest.raises(ConnectionLost, match="use its TLS port, or a URL without TLS"):
+                await client.producer("orders")
 
 
 async def test_the_next_broker_is_asked_where_one_is_not_to_be_trusted(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
+from google.protobuf.message import EncodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.geminga.fake_broker import FakeBroker, until
@@ -89,6 +91,20 @@ async def test_answers_find_their_requests(network: FakeNetwork, broker: FakeBro
     assert urls == [f"pulsar://b{request_id}" for request_id in ids]
 
 
+async def test_a_command_that_cannot_be_encoded_leaves_no_request_open(
+    network: FakeNetwork, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = await connect(network)
+    await connection.ready()
+    with pytest.raises(EncodeError):
+        await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE))
+    await asyncio.sleep(3600)  # longer than any answer is waited for
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+    await connection.request(clone(LOOKUP))
+    assert [each.type for each in broker.received][-1] == BaseCommand.LOOKUP
+
+
 async def test_a_request_that_is_cancelled_leaves_its_answer_to_no_other(
     network: FakeNetwork, broker: FakeBroker
 ) -> None:
@@ -130,8 +146,10 @@ async def test_open_requests_fail_with_the_connection(
     await connection.ready()
     with pytest.raises(ConnectionLost):
         await connection.request(clone(LOOKUP))
+    assert [each.type for each in broker.received][-1] == BaseCommand.LOOKUP
     with pytest.raises(ConnectionLost):
         await connection.request(clone(LOOKUP))
+    assert [each.type for each in broker.received][-1] == BaseCommand.LOOKUP
 
 
 async def test_a_ping_is_answered_at_once(network: FakeNetwork, broker: FakeBroker) -> None:
@@ -207,6 +225,7 @@ async def test_an_error_answer_is_raised(network: FakeNetwork, broker: FakeBroke
     await connection.ready()
     with pytest.raises(BrokerFailed, match="ill"):
         await connection.request(clone(LOOKUP))
+    assert [each.type for each in broker.received][-1] == BaseCommand.LOOKUP
 
 
 async def test_an_oversized_frame_ends_the_connection(

@@ -43,8 +43,13 @@ def test_a_service_url_may_name_web_services(url: str, web_urls: tuple[str, ...]
     assert found.web_urls == web_urls
     assert found.is_tls == url.startswith("https")
     assert not ServiceUrl.parse("pulsar://a").is_web
-    with pytest.raises(InvalidServiceUrl):  # no broker of any name
+    with pytest.raises(InvalidServiceUrl, match=r"none of pulsar://, .*ssl://$"):  # no broker's
         parse_service_url(url)
+
+
+def test_a_url_of_another_kind_is_answered_with_those_there_are() -> None:
+    with pytest.raises(InvalidServiceUrl, match=r"none of pulsar://, .*, http://, https://$"):
+        ServiceUrl.parse("localhost:6650")
 
 
 @pytest.mark.parametrize(
