@@ -34,7 +34,7 @@ from geminga.producers.options import EntryProducerOptions, ProducerOptions, Pro
 from geminga.producers.producer import Producer
 from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
 from geminga.schemas.auto import AutoProduceSchema
-from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo, info_of
+from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo, checked, info_of
 from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
@@ -81,10 +81,24 @@ def connect(
     Opening connects to no broker yet.
     ``network``, ``clock`` and ``random`` are for tests and simulations.
 
-    Raises ``InvalidServiceUrl``, and ``ValueError`` for options that contradict each other.
+    Raises ``InvalidServiceUrl``, and ``ValueError`` or ``TypeError`` for options that cannot be or
+    that contradict each other.
     """
     if isinstance(authentication, MutualTls) and (tls is None or tls.certificate_file is None):
         raise ValueError("MutualTls() needs tls=Tls(certificate_file=...), which says who you are")
+    if authentication is not None and not hasattr(authentication, "exchange"):
+        raise TypeError("authentication is a method, such as Token(...), MutualTls() or Basic(...)")
+    more_than_0 = {
+        "connect_timeout_s": connect_timeout_s,
+        "operation_timeout_s": operation_timeout_s,
+        "ping_interval_s": ping_interval_s,
+        "reconnect_first_s": reconnect_first_s,
+        "reconnect_limit_s": reconnect_limit_s,
+        "memory_limit_bytes": memory_limit_bytes,
+    }
+    for name, number in more_than_0.items():
+        if number <= 0:
+            raise ValueError(f"{name} is more than 0, and not {number}")
     if reconnect_timeout_s is not None and reconnect_timeout_s <= 0:
         raise ValueError("reconnect_timeout_s is None or more than 0")
     connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
@@ -137,7 +151,7 @@ class Client:
         ``ValueError`` for an option that cannot be, ``MissingExtra`` for one that needs more
         packages.
         """
-        encoder = schema or BytesSchema()
+        encoder = checked(schema) or BytesSchema()
         settings = ProducerSettings.of(options, encoder.schema_info)
         return Opening(self._open_producer(topic, encoder, settings))
 
@@ -230,8 +244,10 @@ class Client:
         for every topic, and raises ``InvalidTopicName``, or the ``ClientError`` for which one did
         not. Raises ``ValueError`` for an option that cannot be.
         """
+        if not subscription:
+            raise ValueError("a consumer needs a subscription with a name")
         settings = ConsumerSettings.of(options)
-        return Opening(self._consumers.consumer(topics, subscription, settings, schema))
+        return Opening(self._consumers.consumer(topics, subscription, settings, checked(schema)))
 
     @overload
     def reader(
@@ -277,7 +293,7 @@ class Client:
         settings = ConsumerSettings.of(options)
         return Opening(
             self._consumers.reader(
-                topics, start, settings, schema, is_start_inclusive=start_inclusive
+                topics, start, settings, checked(schema), is_start_inclusive=start_inclusive
             )
         )
 
@@ -314,7 +330,7 @@ class Client:
         an option that cannot be.
         """
         settings = ConsumerSettings.of(options)
-        return Opening(self._consumers.table_view(topics, settings, schema))
+        return Opening(self._consumers.table_view(topics, settings, checked(schema)))
 
     def entries(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 OpenedT = TypeVar("OpenedT", bound=AbstractAsyncContextManager[Any, None])
 
@@ -23,6 +23,16 @@ class Opening(Generic[OpenedT]):
     def __init__(self, work: Coroutine[Any, Any, OpenedT]) -> None:
         self._work = work
         self._opened: OpenedT | None = None
+
+    if not TYPE_CHECKING:  # which would take any attribute for one that is there
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(
+                f"{name!r} of something that is not open yet: await it first, or enter it with "
+                "`async with`",
+                name=name,
+                obj=self,
+            )
 
     def __await__(self) -> Generator[Any, None, OpenedT]:
         return self._work.__await__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Literal, TypedDict, get_args
 
 from geminga._channels.consumer_channel import ConsumerChannelOptions, KeySharedPolicy
@@ -15,6 +16,12 @@ from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 SubscriptionTypeName = Literal["exclusive", "shared", "failover", "key_shared"]
 InitialPositionName = Literal["latest", "earliest"]
 ConsumerCryptoFailureAction = Literal["fail", "discard", "consume"]
+
+# Options whose values may be given by their names, in small or capital letters.
+NAMED_VALUES: Mapping[str, Mapping[str, IntEnum]] = {
+    "type": SubscriptionType.__members__,
+    "initial_position": InitialPosition.__members__,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +199,11 @@ class ConsumerSettings(ConsumerChannelOptions):
     def of(cls, options: ConsumerOptions | ReaderOptions | TableViewOptions) -> ConsumerSettings:
         """The settings for these keyword arguments. Raises ``ValueError`` or ``TypeError``."""
         named: dict[str, Any] = dict(options)
-        if isinstance(kind := named.get("type"), str):
-            named["type"] = SubscriptionType[kind.upper()]
-        if isinstance(position := named.get("initial_position"), str):
-            named["initial_position"] = InitialPosition[position.upper()]
+        for name, members in NAMED_VALUES.items():
+            if isinstance(word := named.get(name), str):
+                if word.upper() not in members:
+                    raise ValueError(f"{word!r} is no {name}: {', '.join(members).lower()}")
+                named[name] = members[word.upper()]
         return cls(**named)
 
     def nack_delay(self, redelivery_count: int) -> float:

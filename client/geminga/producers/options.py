@@ -99,8 +99,11 @@ class ProducerSettings(ProducerChannelOptions):
     partitions_refresh_s: float = 60.0  # as upstream's clients
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` for what cannot be."""
+        """Raise ``ValueError`` or ``TypeError`` for what cannot be."""
         compressor(self.compression)
+        batching: object = self.batching
+        if not isinstance(batching, Batching | None):
+            raise TypeError(f"batching is a Batching or None, and not {batching!r}")
         if self.pending_messages_max < 1:
             raise ValueError(f"pending_messages_max is 1 at least, not {self.pending_messages_max}")
         if self.send_timeout_s is not None and self.send_timeout_s <= 0:

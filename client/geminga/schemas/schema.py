@@ -60,6 +60,13 @@ class Schema(Protocol[ValueT]):
         ...
 
 
+def checked(schema: Schema[ValueT] | None) -> Schema[ValueT] | None:
+    """The schema; raises ``TypeError`` for what is none, such as the class that it is for."""
+    if schema is None or all(hasattr(type(schema), name) for name in ("encode", "decode")):
+        return schema
+    raise TypeError(f"{schema!r} is no schema; one is JsonSchema(Order) or StringSchema()")
+
+
 _BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
 
 

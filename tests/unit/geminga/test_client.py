@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, until
@@ -15,6 +17,7 @@ from geminga import (
     InvalidServiceUrl,
     MessageId,
     NotConnected,
+    StringSchema,
     connect,
 )
 from geminga_protocol.pulsar import answers
@@ -131,6 +134,34 @@ async def test_a_closed_client_opens_nothing(client: Client) -> None:
         with pytest.raises(Closed):
             async with asyncio.timeout(60):
                 await opening
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"ping_interval_s": 0}, "ping_interval_s is more than 0, and not 0"),
+        ({"operation_timeout_s": -1}, "operation_timeout_s is more than 0"),
+        ({"memory_limit_bytes": 0}, "memory_limit_bytes is more than 0"),
+        ({"reconnect_timeout_s": 0}, "reconnect_timeout_s is None or more than 0"),
+        ({"authentication": "eyJ"}, "authentication is a method, such as Token"),
+    ],
+)
+async def test_an_option_that_cannot_be_is_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=reason):
+        connect("pulsar://here:1", **options)
+
+
+@pytest.mark.parametrize("schema", [str, "json", StringSchema])
+async def test_what_is_no_schema_is_refused(client: Client, schema: Any) -> None:
+    openings = (client.producer, client.reader, client.table_view)
+    for opening in (*openings, partial(client.consumer, subscription="s")):
+        with pytest.raises(TypeError, match="is no schema; one is JsonSchema"):
+            opening("orders", schema=schema)
+
+
+async def test_a_subscription_has_a_name(client: Client) -> None:
+    with pytest.raises(ValueError, match="needs a subscription with a name"):
+        client.consumer("orders", "")
 
 
 async def test_closing_waits_for_a_silent_broker_once_and_not_for_each(

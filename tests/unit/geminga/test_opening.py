@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -59,6 +59,13 @@ async def test_what_cannot_be_opened_says_why_both_ways() -> None:
     with pytest.raises(PermissionError):
         async with Opening(locked()):
             pass
+
+
+async def test_what_is_not_open_yet_says_how_it_is_opened() -> None:
+    door: Any = Opening(opened(Door()))
+    with pytest.raises(AttributeError, match=r"'closed_by' .*await it first"):
+        _ = door.closed_by
+    await door
 
 
 async def test_python_warns_about_what_is_never_opened() -> None:

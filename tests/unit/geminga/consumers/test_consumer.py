@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, until
@@ -108,6 +109,20 @@ async def test_options_that_cannot_be_are_refused_at_once(
     client: Client, options: ConsumerOptions
 ) -> None:
     with pytest.raises(ValueError, match=r"least|more than"):
+        client.consumer("orders", "s", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"type": "sharde"}, "'sharde' is no type: exclusive, shared, failover, key_shared"),
+        ({"initial_position": "begin"}, "'begin' is no initial_position: latest, earliest"),
+    ],
+)
+async def test_a_word_that_is_none_is_answered_with_those_there_are(
+    client: Client, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
         client.consumer("orders", "s", **options)
 
 

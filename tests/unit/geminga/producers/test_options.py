@@ -53,12 +53,13 @@ def test_every_option_has_a_default_and_is_explained() -> None:
         ({"pending_messages_max": 0}, "1 at least"),
         ({"send_timeout_s": 0}, "more than 0"),
         ({"partitions_refresh_s": 0}, "more than 0"),
+        ({"batching": False}, "batching is a Batching or None, and not False"),
     ],
 )
 async def test_what_cannot_be_is_refused_at_once(
     client: Client, options: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises((ValueError, TypeError), match=reason):
         client.producer("orders", **options)
 
 
