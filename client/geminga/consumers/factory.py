@@ -11,7 +11,13 @@ from typing import Any
 
 from geminga._channels.channel import Channels
 from geminga.consumers.consumer import Consumer
-from geminga.consumers.letters import Letterbox, Letters, LetterTopic, with_topics
+from geminga.consumers.letters import (
+    Letterbox,
+    Letters,
+    LetterTopic,
+    publishes_to,
+    with_topics,
+)
 from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.reader import Reader
 from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
@@ -74,8 +80,14 @@ class ConsumerFactory:
         )
         source: TopicSource = NamedTopics(self._channels.lookup, names)
         if isinstance(topics, re.Pattern):
+            # Else the consumer of a pattern such as ".*" gets its dead letters, and what dies again
+            # goes to one more topic, without end (apache/pulsar#20667).
             source = PatternTopics(
-                self._channels.lookup, topics, settings.topics_mode, self._channels.next_id()
+                self._channels.lookup,
+                topics,
+                settings.topics_mode,
+                self._channels.next_id(),
+                lambda topic: policy is not None and publishes_to(policy, subscription, topic),
             )
         queue = ReceiverQueue()
         group = TopicGroup(self._channels, source, subscribing, queue)

@@ -192,6 +192,13 @@ class Letters:
         await asyncio.gather(*[box.close() for box in boxes.values()])
 
 
+def publishes_to(policy: DeadLetterPolicy, subscription: str, topic: TopicName) -> bool:
+    """Would dead letters of this subscription go to ``topic``, from whichever topic they come?"""
+    if policy.dead_letter_topic is not None:
+        return topic == TopicName.parse(policy.dead_letter_topic).base
+    return topic.local.endswith(f"-{subscription}{DEAD_LETTER_SUFFIX}")
+
+
 def reconsume_times(message: Message[Any]) -> int:
     """How often a message was consumed again by a retry letter; 0 for what says no number."""
     times = message.properties.get(RECONSUME_TIMES, "0")

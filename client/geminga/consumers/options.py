@@ -32,7 +32,8 @@ class DeadLetterPolicy:
     not acknowledged in time, once more is published to ``dead_letter_topic``
     (``<topic>-<subscription>-DLQ`` if it is ``None``; of a partitioned topic each partition has
     one) and acknowledged. ``initial_subscription`` is made on that topic, so that what is published
-    there is kept.
+    there is kept. A pattern that matches the dead-letter topics of its own subscription leaves them
+    out, else each dead letter would be consumed again; upstream's clients consume them.
 
     With ``retry_letters`` the consumer also has ``retry_letter_topic``
     (``<topic>-<subscription>-RETRY`` if it is ``None``), to which ``Consumer.reconsume_later``

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -80,6 +80,8 @@ class NamedTopics:
 class PatternTopics:
     """The topics of a namespace whose names match a regular expression.
 
+    ``leaves_out`` names topics that match and are not consumed all the same.
+
     A broker that can tells at once when topics come or go; the list is asked for again all the
     same, now and then, for it may take the expression for a slightly different one.
     """
@@ -88,11 +90,17 @@ class PatternTopics:
     can_shrink = True
 
     def __init__(
-        self, lookup: TopicLookup, pattern: re.Pattern[str], mode: TopicsMode, watcher_id: int
+        self,
+        lookup: TopicLookup,
+        pattern: re.Pattern[str],
+        mode: TopicsMode,
+        watcher_id: int,
+        leaves_out: Callable[[TopicName], bool],
     ) -> None:
         self._lookup = lookup
         self._mode: TopicsMode = mode
         self._watcher_id = watcher_id
+        self._leaves_out = leaves_out
         self._watched_on: Connection | None = None
         self._changed = asyncio.Event()
         self._namespace, local = namespace_and_rest(pattern.pattern)
@@ -121,7 +129,8 @@ class PatternTopics:
             raise
 
     def _takes(self, topic: TopicName) -> bool:
-        return self._pattern.fullmatch(str(topic).partition("://")[2]) is not None
+        is_match = self._pattern.fullmatch(str(topic).partition("://")[2]) is not None
+        return is_match and not self._leaves_out(topic)
 
     async def _watch(self) -> None:
         if self._watched_on is not None and self._watched_on.is_open:

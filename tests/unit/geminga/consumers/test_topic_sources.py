@@ -9,7 +9,7 @@ import re
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session, until
 
-from geminga import Client, Closed, Consumer
+from geminga import Client, Closed, Consumer, DeadLetterPolicy
 from geminga.consumers.topic_sources import namespace_and_rest
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
@@ -71,6 +71,23 @@ async def test_topics_that_match_as_a_whole_are_consumed(
     assert topics.asked[0].mode == api.CommandGetTopicsOfNamespace.PERSISTENT
     (watched,) = broker.of_type(BaseCommand.WATCH_TOPIC_LIST)
     assert watched.watchTopicList.topics_pattern == f"{PREFIX}orders-.*"
+
+
+@pytest.mark.parametrize(
+    ("policy", "consumed"),
+    [
+        (None, ["orders-a", "orders-a-s-DLQ", "orders-a-t-DLQ", "orders-dead"]),
+        (DeadLetterPolicy(2), ["orders-a", "orders-a-t-DLQ", "orders-dead"]),
+        (DeadLetterPolicy(2, "orders-dead"), ["orders-a", "orders-a-s-DLQ", "orders-a-t-DLQ"]),
+    ],
+    ids=["no policy", "topics by their names", "one topic"],
+)
+async def test_a_pattern_leaves_out_where_its_own_dead_letters_go(
+    client: Client, broker: FakeBroker, policy: DeadLetterPolicy | None, consumed: list[str]
+) -> None:
+    Topics(broker, "orders-a", "orders-a-s-DLQ", "orders-a-t-DLQ", "orders-dead")
+    consumer = await client.consumer(ORDERS, "s", type="shared", dead_letters=policy)
+    assert local(consumer) == consumed
 
 
 async def test_a_pattern_may_match_nothing_yet(client: Client, broker: FakeBroker) -> None:
