@@ -44,7 +44,11 @@ async def consume(client: Client, given: argparse.Namespace, clock: Clock, show:
         "replicate_subscription_state": given.replicated,
     }
     topics: Any = _pattern(given.topic) if given.regex else given.topic
-    async with client.consumer(topics, given.subscription_name, **options) as consumer:
+    try:
+        opened = await client.consumer(topics, given.subscription_name, **options)
+    except ValueError as error:  # what the client says of its arguments, and these are the user's
+        raise InvalidUse(str(error)) from None
+    async with opened as consumer:
         if given.start_timestamp:
             await consumer.seek(given.start_timestamp)
         await _show_all(given, consumer.receive, consumer.ack, clock, show)

@@ -51,6 +51,21 @@ async def test_messages_are_shown_and_then_acknowledged(client: Client, broker: 
     assert broker.acked == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["orders", "-s", ""], "subscription with a name"),
+        (["a/b*/c", "--regex", "-s", "s"], "names no namespace"),
+    ],
+)
+async def test_what_no_consumer_can_be_opened_with_is_told(
+    client: Client, words: list[str], reason: str
+) -> None:
+    given = consume_command._parser().parse_args(words)
+    with pytest.raises(InvalidUse, match=reason):
+        await consume(client, given, SimulatedClock(), print)
+
+
 async def test_what_could_not_be_shown_is_not_acknowledged(
     client: Client, broker: FakeBroker
 ) -> None:
