@@ -101,9 +101,9 @@ class ProducerSettings(ProducerChannelOptions):
     def __post_init__(self) -> None:
         """Raise ``ValueError`` or ``TypeError`` for what cannot be."""
         compressor(self.compression)
-        batching: object = self.batching
-        if not isinstance(batching, Batching | None):
-            raise TypeError(f"batching is a Batching or None, and not {batching!r}")
+        # Callers without types say True and False, as the official client does.
+        if self.batching is not None and not hasattr(self.batching, "messages_max"):
+            raise TypeError(f"batching is a Batching or None, and not {self.batching!r}")
         if self.pending_messages_max < 1:
             raise ValueError(f"pending_messages_max is 1 at least, not {self.pending_messages_max}")
         if self.send_timeout_s is not None and self.send_timeout_s <= 0:
