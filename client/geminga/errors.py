@@ -9,6 +9,7 @@ GemingaError
     ├── CredentialsUnavailable   the client has nothing to show who it is
     ├── RequestTimedOut          the broker did not answer in time
     ├── TooManyRequests          more requests are open than are kept
+    ├── RequestTooLarge          a request, with its schema, has more bytes than the broker takes
     ├── TooManyRedirects         each broker named another one as the owner
     ├── Closed                   the producer, consumer or client is closed
     ├── ProducerQueueFull        as many messages wait for their receipts as may
@@ -92,6 +93,20 @@ class TooManyRequests(ClientError):
     def __init__(self, requests_max: int) -> None:
         super().__init__(f"{requests_max} requests are already open on the connection")
         self.requests_max = requests_max
+
+
+class RequestTooLarge(ClientError):
+    """A request has more bytes than the broker takes: of those that users shape, a schema is what
+    can be so large. It is not sent, since the broker would only close the connection."""
+
+    def __init__(self, request: str, request_bytes: int, request_bytes_max: int) -> None:
+        super().__init__(
+            f"a request {request} of {request_bytes} bytes, where {request_bytes_max} may be: its "
+            "schema or its properties have to be smaller"
+        )
+        self.request = request
+        self.request_bytes = request_bytes
+        self.request_bytes_max = request_bytes_max
 
 
 class TooManyRedirects(ClientError):

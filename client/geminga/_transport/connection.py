@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 from geminga._transport.requests import LATE_S, Requests
 from geminga._transport.service_urls import Route
 from geminga.authentication import AuthenticationExchange, credentials_of
-from geminga.errors import ClientError, ConnectionLost, refusal
+from geminga.errors import ClientError, ConnectionLost, RequestTooLarge, refusal
 from geminga.tls import CERTIFICATE_WANTED, handshake_failed
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
@@ -235,15 +235,18 @@ class Connection(asyncio.Protocol):
         """Send a command that is answered, and wait for the answer.
 
         Sets the command's request id. Raises ``BrokerRefused``, ``RequestTimedOut``,
-        ``TooManyRequests`` or ``ConnectionLost``.
+        ``RequestTooLarge``, ``TooManyRequests`` or ``ConnectionLost``.
         """
         if self._transport is None:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         request_id = self._number(command)
         name = BaseCommand.Type.Name(command.type)
+        encoded = encode_command(command)
+        if len(encoded) > self.max_message_bytes:
+            raise RequestTooLarge(name, len(encoded), self.max_message_bytes)
         answer = self._requests.add(request_id, name, self._options.operation_timeout_s)
         try:
-            self.write(encode_command(command))
+            self.write(encoded)
             return await answer
         finally:
             self._requests.forget(request_id)

@@ -12,11 +12,15 @@ from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, until
 from tests.unit.geminga.fake_network import FakeNetwork
 
 from geminga import (
+    BytesSchema,
     Client,
     Closed,
     InvalidServiceUrl,
     MessageId,
     NotConnected,
+    RequestTooLarge,
+    SchemaInfo,
+    SchemaType,
     StringSchema,
     connect,
 )
@@ -157,6 +161,14 @@ async def test_what_is_no_schema_is_refused(client: Client, schema: Any) -> None
     for opening in (*openings, partial(client.consumer, subscription="s")):
         with pytest.raises(TypeError, match="is no schema; one is JsonSchema"):
             opening("orders", schema=schema)
+
+
+async def test_a_schema_that_no_broker_takes_is_refused_at_once(client: Client) -> None:
+    schema = BytesSchema(SchemaInfo(SchemaType.STRING, definition=bytes(10_000_000)))
+    with pytest.raises(RequestTooLarge, match=r"SUBSCRIBE of 100\d{5} bytes"):
+        await client.consumer("orders", "s", schema=schema)
+    with pytest.raises(RequestTooLarge, match=r"PRODUCER of .* its schema"):
+        await client.producer("orders", schema=schema)
 
 
 async def test_a_subscription_has_a_name(client: Client) -> None:

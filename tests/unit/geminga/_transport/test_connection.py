@@ -91,8 +91,9 @@ async def test_answers_find_their_requests(network: FakeNetwork, broker: FakeBro
     assert urls == [f"pulsar://b{request_id}" for request_id in ids]
 
 
+@pytest.mark.usefixtures("broker")
 async def test_a_command_that_cannot_be_encoded_leaves_no_request_open(
-    network: FakeNetwork, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+    network: FakeNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = await connect(network)
     await connection.ready()
@@ -101,8 +102,8 @@ async def test_a_command_that_cannot_be_encoded_leaves_no_request_open(
     await asyncio.sleep(3600)  # longer than any answer is waited for
     gc.collect()
     assert "never retrieved" not in caplog.text
-    await connection.request(clone(LOOKUP))
-    assert [each.type for each in broker.received][-1] == BaseCommand.LOOKUP
+    answer = await connection.request(clone(LOOKUP))
+    assert answer.type == BaseCommand.LOOKUP_RESPONSE
 
 
 async def test_a_request_that_is_cancelled_leaves_its_answer_to_no_other(
@@ -146,10 +147,8 @@ async def test_open_requests_fail_with_the_connection(
     await connection.ready()
     with pytest.raises(ConnectionLost):
         await connection.request(clone(LOOKUP))
-    assert [each.type for each in broker.received][-1] == BaseCommand.LOOKUP
     with pytest.raises(ConnectionLost):
         await connection.request(clone(LOOKUP))
-    assert [each.type for each in broker.received][-1] == BaseCommand.LOOKUP
 
 
 async def test_a_ping_is_answered_at_once(network: FakeNetwork, broker: FakeBroker) -> None:
@@ -225,7 +224,6 @@ async def test_an_error_answer_is_raised(network: FakeNetwork, broker: FakeBroke
     await connection.ready()
     with pytest.raises(BrokerFailed, match="ill"):
         await connection.request(clone(LOOKUP))
-    assert [each.type for each in broker.received][-1] == BaseCommand.LOOKUP
 
 
 async def test_an_oversized_frame_ends_the_connection(
