@@ -124,8 +124,8 @@ class Bench:
 
 def is_the_clients(each: object) -> bool:
     """Is it an instance of one of the client library's classes?"""
-    kind = type(each)
-    return kind.__module__.partition(".")[0] == "geminga" and not isinstance(each, FunctionType)
+    module: object = type(each).__module__  # of classes that are compiled, not always text
+    return str(module).partition(".")[0] == "geminga" and not isinstance(each, FunctionType)
 
 
 def bytes_of_containers(each: object) -> int:
