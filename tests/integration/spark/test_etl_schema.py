@@ -36,6 +36,7 @@ def read_all(cluster: StandaloneProcess, topic: str, schema: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.full  # half a minute on a busy machine
 @pytest.mark.usefixtures("spark")
 def test_what_fits_gets_another_schema_and_the_rest_is_a_dead_letter(
     standalone: StandaloneProcess, geminga_namespace: str, tmp_path: Path

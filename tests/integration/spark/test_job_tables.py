@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from tests.integration.spark.rows import NOON, Row, frame
@@ -14,6 +15,7 @@ from pyspark_geminga.jobs.compact import last_of_keys
 from pyspark_geminga.jobs.windowed_stats import as_messages, in_windows
 
 
+@pytest.mark.full
 def test_the_last_message_of_a_key_is_that_of_the_log_not_of_the_clock(spark: SparkSession) -> None:
     rows = [Row(b"old", b"k", place=(9, 1, -1), published_s=9)]
     # Ids do not sort as their bytes do: 300 takes two of them.
@@ -91,6 +93,7 @@ def by_hour(table: DataFrame) -> list[SparkRow]:
     return table.groupBy("dt", "hour").count().sort("dt", "hour").collect()
 
 
+@pytest.mark.full
 def test_hours_that_are_over_are_merged_once_and_again_when_they_grow(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_report_has_the_backlogs_of_subscriptions(
     assert lag_report.main(words(standalone, topic + "-nowhere")) == 3
 
 
+@pytest.mark.full
 def test_an_archive_goes_on_where_it_ended(
     spark: SparkSession,
     standalone: StandaloneProcess,
@@ -143,6 +144,7 @@ def test_windows_of_a_stream_become_messages_when_the_watermark_has_passed_them(
     assert all(row["__eventTime"].minute == 0 for row in rows)
 
 
+@pytest.mark.full
 def test_a_snapshot_has_the_last_message_of_each_key(
     spark: SparkSession, standalone: StandaloneProcess, topic: str, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def few_rows_a_batch(spark: SparkSession) -> Iterator[None]:
     spark.conf.set(name, str(before))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark", "few_rows_a_batch")
 def test_a_topic_is_replayed_once_however_often(standalone: StandaloneProcess, source: str) -> None:
     target = source.replace("source", "target")

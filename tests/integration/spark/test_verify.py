@@ -60,6 +60,7 @@ def test_equal_messages_have_to_be_there_as_often(spark: SparkSession) -> None:
     assert judge(spark, rows_of([5, 5]), rows_of([5, 5, 5])).missing == 1
 
 
+@pytest.mark.full
 def test_messages_of_a_key_that_changed_places_are_found(spark: SparkSession) -> None:
     findings = judge(spark, rows_of([0, 4, 2, 1, 3]), rows_of(range(5)))
     assert (findings.missing, findings.surplus, findings.out_of_order) == (0, 0, 1)
