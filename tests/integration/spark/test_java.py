@@ -14,9 +14,7 @@ from tests.integration.spark.jvm import jvm_pid, listening_addresses
 from pyspark_geminga.java_home import java_home
 
 PROGRAM = """
-import pytest
 from pyspark.sql import SparkSession
-from tests.integration.spark.jvm import jvm_pid, listening_addresses
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 print(spark.range(10).mapInArrow(lambda batches: batches, "id long").count())
 print(spark.sparkContext._jvm.System.getProperty("java.home"))
