@@ -17,7 +17,7 @@ MAY_IMPORT_TIME = {
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.
 MAY_OPEN_FILES = {
     "runtime/geminga_runtime/disk.py": "it is the disk",
-    "runtime/geminga_runtime/java.py": "the release file of somebody's Java",
+    "runtime/geminga_runtime/java.py": "the release file of an installed Java",
     "spark_jobs/pyspark_geminga/access.py": "the files of tokens and keys that options name",
     "spark_jobs/pyspark_geminga/source/checkpoints.py": "Spark's checkpoint",
     "spark_jobs/pyspark_geminga/demo/__main__.py": "the demo's report",

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from random import Random
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from geminga._channels.channel import Access, Channels, ClientOptions
+from geminga._closing import Closing
 from geminga._transport.connection import ConnectionOptions
 from geminga._transport.lookup import TopicsMode
 from geminga.authentication import Authentication, MutualTls
@@ -117,7 +117,7 @@ async def _opened(client: Client) -> Client:
     return await client.__aenter__()
 
 
-class Client:
+class Client(Closing):
     """The way into a Pulsar cluster, made by ``connect``.
 
     All its producers and consumers share its connections: one to each broker.
@@ -408,14 +408,6 @@ class Client:
     async def __aenter__(self) -> Self:
         await self._channels.__aenter__()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
 
 class LetterProducer:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
 from geminga._channels.ack_group import AckGroup
+from geminga._closing import Closing
 from geminga.consumers.receiver_queue import ReceiverQueue
 from geminga.consumers.topic_consumer import Subscribing, TopicConsumer
 from geminga.consumers.topic_group import TopicGroup, next_messages
@@ -21,7 +21,7 @@ ValueT = TypeVar("ValueT")
 BATCH_BYTES_MAX = 10 * 1024 * 1024
 
 
-class Consumer(Generic[ValueT]):
+class Consumer(Closing, Generic[ValueT]):
     """Made by ``Client.consumer``; closed by ``close``, by ``async with``, or by the client.
 
     Delivery is at least once: after a broken connection everything not acknowledged comes again,
@@ -245,14 +245,3 @@ class Consumer(Generic[ValueT]):
         await self._topics.close()
         if self._subscribing.letters is not None:
             await self._subscribing.letters.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -10,12 +10,11 @@ import logging
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from geminga._channels.ack_group import Position
 from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
+from geminga._closing import Closing
 from geminga.consumers.entries import BATCH_MESSAGES_MAX
 from geminga.errors import ClientError
 from geminga.log_position import LogPosition
@@ -96,7 +95,7 @@ class ReadAhead:
             raise ValueError("read_ahead_messages, read_ahead_bytes and timeout_s are more than 0")
 
 
-class EntryReader:
+class EntryReader(Closing):
     """Made by ``Client.entries``; closed by ``close``, by ``async with``, or by the client.
 
     Each entry between the positions is handed out once, in the order of the log, also when
@@ -290,17 +289,6 @@ class EntryReader:
         self._queue.clear()
         self._is_complete = False  # reading raises that it is closed
         await self._channel.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
 
 def _raw_entry(command: CommandMessage, payload: bytes) -> RawEntry:

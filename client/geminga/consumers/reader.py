@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from types import TracebackType
 from typing import Generic, Self, TypeVar, cast
 
+from geminga._closing import Closing
 from geminga.consumers.consumer import BATCH_BYTES_MAX
 from geminga.consumers.receiver_queue import ReceiverQueue
 from geminga.consumers.topic_consumer import Subscribing
@@ -17,7 +17,7 @@ from geminga.messages import Message, MessageId
 ValueT = TypeVar("ValueT")
 
 
-class Reader(Generic[ValueT]):
+class Reader(Closing, Generic[ValueT]):
     """Made by ``Client.reader``; closed by ``close``, by ``async with``, or by the client.
 
     Nothing is acknowledged: a reader knows itself how far it is, and goes on behind the message
@@ -112,14 +112,3 @@ class Reader(Generic[ValueT]):
     async def close(self) -> None:
         """Leave the brokers. Closing twice is harmless."""
         await self._topics.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
+from geminga._closing import Closing
 from geminga.consumers.receiver_queue import Lane
 from geminga.consumers.topic_group import TopicGroup
 from geminga.errors import ClientError, Closed
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 ValueT = TypeVar("ValueT")
 
 
-class TableView(Mapping[str, ValueT], Generic[ValueT]):
+class TableView(Closing, Mapping[str, ValueT], Generic[ValueT]):
     """Made by ``Client.table_view``; closed by ``close``, by ``async with``, or by the client.
 
     A mapping of the keys to the values of their newest messages. A message without a value takes
@@ -77,17 +77,6 @@ class TableView(Mapping[str, ValueT], Generic[ValueT]):
     async def close(self) -> None:
         """Leave the brokers; the table stays as it is. Closing twice is harmless."""
         await self._topics.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
 
 class TableRows:

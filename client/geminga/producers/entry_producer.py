@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from geminga._channels.channel import Channels
+from geminga._closing import Closing
 from geminga.errors import ClientError
 from geminga.messages import MessageId
 from geminga.producers.attributes import MessageAttributes, decode_attributes
@@ -26,7 +25,7 @@ from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
 
-class EntryProducer:
+class EntryProducer(Closing):
     """Made by ``Client.entry_producer`` for a topic without partitions, or for one partition;
     closed by ``close``, by ``async with``, or by the client.
 
@@ -168,14 +167,3 @@ class EntryProducer:
         Closing twice is harmless. What ``flush`` did not wait for may be lost.
         """
         await self._part.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -215,7 +215,7 @@ async def open_patiently(
                 pending_messages_max=options.in_flight_max * options.cut.rows_max,
             )
         except ProducerBusy:
-            # A name that the broker made is free: somebody has the topic for itself.
+            # A name that the broker made is free: another producer has the topic for itself.
             if identity.producer is None or loop.time() >= deadline_s:
                 raise
         await asyncio.sleep(backoff.next_s())
