@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from geminga_cli.messaging.options import (
     add_receiving_options,
+    add_subscription_options,
     command_parser,
     count,
     one_of,
@@ -27,20 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("topic", metavar="TOPIC", help="the topic's name; with --regex a pattern of names")
     add("-s", "--subscription-name", required=True, metavar="NAME", help="the subscription")
-    add(
-        *("-t", "--subscription-type"),
-        type=one_of("exclusive", "shared", "failover", "key_shared"),
-        default="exclusive",
-        metavar="TYPE",
-        help="Exclusive (default), Shared, Failover or Key_Shared",
-    )
-    add(
-        *("-p", "--subscription-position"),
-        type=one_of("latest", "earliest"),
-        default="latest",
-        metavar="POSITION",
-        help="where a new subscription begins: Latest (default) or Earliest",
-    )
+    add_subscription_options(parser, kind="-t", position="-p", begins="a new subscription begins")
     add(
         *("-m", "--subscription-mode"),
         type=one_of("durable"),

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from geminga_cli.messaging.options import (
+    add_subscription_options,
     as_admin,
     command_parser,
     count,
@@ -224,20 +225,7 @@ def _consume_parser() -> argparse.ArgumentParser:
         metavar="NAME[,NAME...]",
         help="their names (sub)",
     )
-    add(
-        *("-st", "--subscription-type"),
-        type=one_of("exclusive", "shared", "failover", "key_shared"),
-        default="exclusive",
-        metavar="TYPE",
-        help="Exclusive (default), Shared, Failover or Key_Shared",
-    )
-    add(
-        *("-sp", "--subscription-position"),
-        type=one_of("latest", "earliest"),
-        default="latest",
-        metavar="POSITION",
-        help="where new subscriptions begin: Latest (default) or Earliest",
-    )
+    add_subscription_options(parser, kind="-st", position="-sp", begins="new subscriptions begin")
     add("-q", "--receiver-queue-size", type=positive, default=1000, help="fetched ahead (1000)")
     add(
         "--acks-delay-millis",

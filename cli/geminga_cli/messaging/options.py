@@ -151,6 +151,27 @@ def one_of(*names: str) -> Callable[[str], str]:
     return read
 
 
+def add_subscription_options(
+    parser: argparse.ArgumentParser, *, kind: str, position: str, begins: str
+) -> None:
+    """Add the type of subscriptions and where they begin, by the short names of the tool whose
+    words the command has; ``begins`` is the clause that the help has behind "where"."""
+    parser.add_argument(
+        *(kind, "--subscription-type"),
+        type=one_of("exclusive", "shared", "failover", "key_shared"),
+        default="exclusive",
+        metavar="TYPE",
+        help="Exclusive (default), Shared, Failover or Key_Shared",
+    )
+    parser.add_argument(
+        *(position, "--subscription-position"),
+        type=one_of("latest", "earliest"),
+        default="latest",
+        metavar="POSITION",
+        help=f"where {begins}: Latest (default) or Earliest",
+    )
+
+
 def add_receiving_options(parser: argparse.ArgumentParser) -> None:
     """Add what ``consume`` and ``read`` have in common."""
     add = parser.add_argument
