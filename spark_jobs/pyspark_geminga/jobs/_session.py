@@ -52,14 +52,10 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
         help="their REST side, which tells what topics store; without it ('') nothing is read in "
         f"parallel but partitions (default: {DEFAULT_ADMIN_URL}; variable {ADMIN_VARIABLE})",
     )
-    cluster.add_argument(
+    add_pairs(
+        cluster,
         "--option",
-        action="append",
-        default=[],
-        type=pair,
-        metavar="NAME=VALUE",
-        help="any other option of format('pulsar'), such as "
-        "pulsar.client.authParams=token:...; may be repeated",
+        "any other option of format('pulsar'), such as pulsar.client.authParams=token:...",
     )
     if not has_session:
         return parser
@@ -70,14 +66,7 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
         help="where it runs (default: what spark-submit was told, or else all cores of this "
         "machine)",
     )
-    spark.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        type=pair,
-        metavar="NAME=VALUE",
-        help="a setting of Spark's; may be repeated",
-    )
+    add_pairs(spark, "--conf", "a setting of Spark's")
     return parser
 
 
@@ -312,8 +301,19 @@ def told_progress(spark: SparkSession, work: str) -> Generator[None]:
         teller.join()
 
 
-def pair(text: str) -> Sequence[str]:
-    """``NAME=VALUE`` of a command line, apart."""
+def add_pairs(to: argparse.ArgumentParser | argparse._ArgumentGroup, name: str, what: str) -> None:
+    """Add an option that is given as ``NAME=VALUE``, as often as one likes; ``what`` it is."""
+    to.add_argument(
+        name,
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="NAME=VALUE",
+        help=f"{what}; may be repeated",
+    )
+
+
+def _pair(text: str) -> Sequence[str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")

@@ -69,14 +69,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--to-service-url", metavar="URL", help="in another cluster (default: the same)"
     )
     target.add_argument("--to-admin-url", metavar="URL", help="its REST side")
-    target.add_argument(
+    _session.add_pairs(
+        target,
         "--to-option",
-        action="append",
-        default=[],
-        type=_session.pair,
-        metavar="NAME=VALUE",
-        help="an option of format('pulsar') for writing, such as "
-        "pulsar.producer.compressionType=ZSTD; may be repeated",
+        "an option of format('pulsar') for writing, such as pulsar.producer.compressionType=ZSTD",
     )
     how = parser.add_argument_group("how")
     how.add_argument(

@@ -95,14 +95,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     sides.add_argument("--found", required=True, metavar="SIDE", help="what is judged")
     sides.add_argument("--expected", metavar="SIDE", help="what it should be")
     for side in ("found", "expected"):
-        sides.add_argument(
+        _session.add_pairs(
+            sides,
             f"--{side}-option",
-            action="append",
-            default=[],
-            type=_session.pair,
-            metavar="NAME=VALUE",
-            help="an option of its format('pulsar'), such as startingTime=2026-11-22; may be "
-            "repeated",
+            "an option of its format('pulsar'), such as startingTime=2026-11-22",
         )
     rules = parser.add_argument_group("rules")
     rules.add_argument(
