@@ -169,12 +169,11 @@ def test_a_stream_is_what_was_published_since(stream: Stream, topic: Topic) -> N
         topic.publish(50)
         query.processAllAvailable()
         assert stream.rows == list(range(150))
+        # How many batches these are depends on when the query looks, also between two entries.
+        read = [each["numInputRows"] for each in sources(query) if each["numInputRows"]]
+        assert sum(read) == 150
         backlog = topic.admin("GET", "/stats")["subscriptions"]["spark"]["msgBacklog"]
-        assert backlog == 5  # entries: of the last batch, which is committed with the next
-        assert [each["numInputRows"] for each in sources(query) if each["numInputRows"]] == [
-            100,
-            50,
-        ]
+        assert backlog == read[-1] / 10  # entries: of the last batch, committed with the next
 
 
 def test_available_now_with_a_limit_is_several_batches_and_ends(
