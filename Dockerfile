@@ -50,6 +50,7 @@ COPY protocol protocol
 COPY client client
 COPY bookie bookie
 COPY broker broker
+COPY proxy proxy
 COPY cli cli
 COPY spark_jobs spark_jobs
 RUN pip install --no-deps . && pip uninstall --yes pip

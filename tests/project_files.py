@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE_FOLDERS = ("runtime", "protocol", "client", "bookie", "broker", "cli", "spark_jobs")
+SOURCE_FOLDERS = (
+    *("runtime", "protocol", "client", "bookie", "broker", "proxy", "cli", "spark_jobs"),
+)
 
 
 @cache

@@ -1,0 +1,84 @@
+"""What a proxy is told, by file, environment or options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge, Gt
+
+from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboundConfig(ConnectionConfig):
+    """How many clients a proxy takes."""
+
+    connections_max: Annotated[int, Ge(0), Upstream("maxConcurrentInboundConnections")] = 10_000
+    """How many clients may be connected; 0: as many as the limit on open files (`ulimit -n`) leaves
+    room for, which is the most in any case. A client that is joined to a broker takes two files."""
+    connections_per_address_max: Annotated[
+        int, Ge(0), Upstream("maxConcurrentInboundConnectionsPerIp")
+    ] = 0
+    """How many connections may come from one address; 0: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetConfig:
+    """To which brokers clients are connected; names as upstream's."""
+
+    broker_proxy_allowed_host_names: Annotated[
+        tuple[str, ...], Upstream("brokerProxyAllowedHostNames")
+    ] = ("*",)
+    """Hosts that clients may be connected to; `*` stands for any characters."""
+    broker_proxy_allowed_target_ports: Annotated[
+        tuple[int, ...], Upstream("brokerProxyAllowedTargetPorts")
+    ] = ()
+    """Ports that clients may be connected to; empty: those of the living brokers in ZooKeeper, or
+    where brokers are given as URLs, the ports in them. With ZooKeeper, the host and port must be a
+    living broker's in any case."""
+    broker_proxy_connect_timeout_s: Annotated[
+        float, Gt(0), Upstream("brokerProxyConnectTimeoutMs", 0.001)
+    ] = 10.0
+    """How long a broker may take to accept a connection and answer its CONNECT."""
+    broker_proxy_read_timeout_s: Annotated[
+        float, Gt(0), Upstream("brokerProxyReadTimeoutMs", 0.001)
+    ] = 75.0
+    """How long a broker may be silent before its connection counts as dead; brokers ping their
+    clients every half a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyConfig(PartConfig):
+    """The settings of one proxy; port 0 takes any free one."""
+
+    broker_service_url: Annotated[str, Upstream("brokerServiceURL")] = ""
+    """Brokers, or a balancer before them, `pulsar://HOST:PORT,HOST:PORT`. The proxy then asks them,
+    and uses no ZooKeeper."""
+    broker_web_service_url: Annotated[str, Upstream("brokerWebServiceURL")] = ""
+    """Their web services, `http://HOST:PORT,HOST:PORT`; needed for REST where no ZooKeeper is
+    used."""
+    function_worker_web_service_url: Annotated[str, Upstream("functionWorkerWebServiceURL")] = ""
+    """Where REST of functions, sources and sinks (`/admin/v3/`) is forwarded to,
+    `http://HOST:PORT,HOST:PORT`; empty: to brokers."""
+    bind_address: Annotated[str, Upstream("bindAddress")] = "127.0.0.1"
+    """Where it listens; 0.0.0.0 is everywhere."""
+    advertised_address: Annotated[str, Upstream("advertisedAddress")] = ""
+    """What the proxy says in its log, and to a supervisor, that clients connect to; empty: the bind
+    address."""
+    port: Annotated[Port, Upstream("servicePort")] = 6650
+    """The port of the Pulsar protocol; 0 takes a free one."""
+    web_port: Annotated[Port, Upstream("webServicePort")] = 8080
+    """The port of REST and metrics; 0 takes a free one."""
+    connections: Annotated[InboundConfig, INLINE] = field(default_factory=InboundConfig)
+    targets: Annotated[TargetConfig, INLINE] = field(default_factory=TargetConfig)
+    keepalive_s: Annotated[float, Gt(0), Upstream("keepAliveIntervalSeconds")] = 30.0
+    """How often a silent client that asks for topics is asked for a sign of life; after two it is
+    cut off. Also how long a client may take to say CONNECT. A broker asks clients that are joined
+    to it itself."""
+    concurrent_lookup_requests_max: Annotated[
+        int, Ge(1), Upstream("maxConcurrentLookupRequests")
+    ] = 50_000
+    """How many requests of clients may wait for brokers' answers; more are refused."""
+    # As patient as clients are with brokers.
+    operation_timeout_s: Annotated[float, INTERNAL] = 30.0

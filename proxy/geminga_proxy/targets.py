@@ -1,0 +1,64 @@
+"""Which addresses a client may be connected to, and which of them it named.
+
+Without rules a proxy would connect anyone to any address that it reaches itself: a living broker's
+where the living brokers are known, and in any case one of the hosts and ports that are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
+
+from geminga_proxy.errors import TargetRefused
+
+# Where a broker's URL names no port.
+DEFAULT_PORT = 6650
+# The longest name of a host (DNS), a scheme and a port: what is longer is not looked at.
+TARGET_LENGTH_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a broker listens; the host in small letters."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """``host:port``, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read ``host:port``, with or without a scheme before it. Raises ``TargetRefused``."""
+        if len(text) > TARGET_LENGTH_MAX:
+            raise TargetRefused(text[:TARGET_LENGTH_MAX], "it is too long")
+        _, separator, address = text.rpartition("://")
+        try:
+            split = urlsplit(f"//{address if separator else text}")
+            host, port = split.hostname, split.port
+        except ValueError as error:
+            raise TargetRefused(text, str(error)) from None
+        if not host or split.username is not None or split.path.strip("/") or split.query:
+            raise TargetRefused(text, "it is not host:port")
+        return cls(host, DEFAULT_PORT if port is None else port)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRules:
+    """The hosts (with ``*``) and ports that are allowed; no ports: any."""
+
+    hosts: tuple[str, ...]
+    ports: frozenset[int]
+
+    def check(self, target: Target, living: Collection[Target] | None) -> None:
+        """Raise ``TargetRefused`` where no client may be connected to ``target``. ``living`` are
+        the addresses of the living brokers, None where the proxy does not know them."""
+        if not any(fnmatchcase(target.host, each.lower()) for each in self.hosts):
+            raise TargetRefused(str(target), "its host is not among the allowed ones")
+        if self.ports and target.port not in self.ports:
+            raise TargetRefused(str(target), "its port is not among the allowed ones")
+        if living is not None and target not in living:
+            raise TargetRefused(str(target), "it is no living broker's address")
