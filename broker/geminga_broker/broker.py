@@ -25,6 +25,7 @@ from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.listeners import BindAddress
 from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.ownership.placement import EvenlySpread
 from geminga_broker.policies.follower import PolicyFollower
 from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.producer_names import ProducerNames
@@ -92,6 +93,8 @@ class Broker(Service):
             self.namespaces,
             self.address,
             former_broker_ids=config.former_broker_ids,
+            placement=EvenlySpread(),
+            view_brokers=lambda: self.brokers.view(),
         )
         # What serves
         self.policies = PolicyResolver(

@@ -52,10 +52,10 @@ class Discovery:
         """The broker is registered: answer."""
         self._is_open.set()
 
-    async def owner(self, topic: TopicName) -> Owner:
-        """The broker that serves ``topic``; an unowned bundle is taken."""
+    async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
+        """The broker that serves ``topic``, or is to be asked (``Ownership.owner``)."""
         await self._is_open.wait()
-        return await self._ownership.owner(topic)
+        return await self._ownership.owner(topic, authoritative=authoritative)
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         """How many partitions; 0 for a topic that has none.

@@ -12,6 +12,7 @@ from fastapi import Request
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import listener_of
 from geminga_broker.errors import TopicNotFound
+from geminga_broker.ownership.address import Owner
 from geminga_broker.policies.auto_creation import auto_creation
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.errors import PartitionedTopicNotFound
@@ -19,6 +20,7 @@ from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
 from geminga_runtime.work_pool import WorkPool
 from geminga_server.rest.errors import RestError, ServedElsewhere
+from geminga_server.rest.parameters import flag
 
 # Where something is done to many topics: each may have to be loaded, waits for its cursors, or for
 # its ledgers' deletions, one after the other.
@@ -31,18 +33,31 @@ Work = Callable[[TopicName], Awaitable[None]]
 
 
 async def serve_here(request: Request, services: Services, topic: TopicName) -> None:
-    """Return if this broker owns the topic's bundle, after acquiring it if nobody did.
+    """Return if this broker owns the topic's bundle, after acquiring it if that is for it to do.
 
-    Raises ``ServedElsewhere`` with this request's URL at the owner, ``NamespaceNotFound``.
+    Raises ``ServedElsewhere`` with this request's URL at the broker to ask, ``NamespaceNotFound``.
     """
-    owner = await services.ownership.owner(topic)
-    if owner.is_self:
-        return
-    query = [pair for pair in parse_qsl(request.url.query) if pair[0] != "authoritative"]
-    query.append(("authoritative", "true"))
+    owner = await owner_asked_for(request, services, topic)
+    if not owner.is_self:
+        raise ServedElsewhere(elsewhere(request, owner))
+
+
+async def owner_asked_for(request: Request, services: Services, topic: TopicName) -> Owner:
+    """The topic's owner, or the broker to ask, with the authority that the request has."""
+    authoritative = flag(request, "authoritative")
+    return await services.ownership.owner(topic, authoritative=authoritative)
+
+
+def elsewhere(request: Request, owner: Owner) -> str:
+    """This request's URL at the broker that is to be asked instead."""
+    query = [
+        pair
+        for pair in parse_qsl(request.url.query, keep_blank_values=True)
+        if pair[0] != "authoritative"
+    ]
+    query.append(("authoritative", "true" if owner.is_authoritative else "false"))
     # The routed path is the raw one: the owner gets the name as it was sent.
-    url = owner.web_url(listener_of(request))
-    raise ServedElsewhere(f"{url}{request.scope['path']}?{urlencode(query)}")
+    return f"{owner.web_url(listener_of(request))}{request.scope['path']}?{urlencode(query)}"
 
 
 async def partitioned(services: Services, topic: TopicName) -> PartitionedTopicMetadata:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from geminga_broker.ownership.errors import ListenerMissing
 from geminga_protocol.records.brokers import AdvertisedListener
@@ -24,9 +25,18 @@ class BrokerAddress:
     listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
 
 
+class Standing(Enum):
+    """Why a lookup names a broker."""
+
+    OWNS = "it owns the bundle"
+    CHOSEN = "it is to own the bundle, and acquires it when it is asked with authority"
+    DECIDES = "it leads the brokers, and chooses which of them is to own the bundle"
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who serves a bundle, as a lookup tells it. An empty URL means "not served"."""
+    """Who serves a bundle, as a lookup tells it, or (``standing``) who is to be asked for it, since
+    no broker serves it yet. An empty URL means "not served"."""
 
     broker_url: str
     broker_url_tls: str
@@ -34,6 +44,17 @@ class Owner:
     http_url_tls: str
     is_self: bool
     listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
+    standing: Standing = Standing.OWNS
+
+    @property
+    def is_redirect(self) -> bool:
+        """Whether that broker is to be asked, instead of used."""
+        return self.standing is not Standing.OWNS
+
+    @property
+    def is_authoritative(self) -> bool:
+        """Whether that broker is to take the word of who asks for it that the bundle is its."""
+        return self.standing is not Standing.DECIDES
 
     def at_listener(self, name: str) -> Owner:
         """The owner as clients of that listener are told it; "" is any client's.

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.load import has_changed
+from geminga_broker.ownership.placement import BrokersView
 from geminga_cluster.brokers import LivingBrokers
 from geminga_cluster.election import LeaderElection
 from geminga_protocol.records.brokers import (
@@ -91,6 +92,16 @@ class Brokers(Service):
     async def active(self) -> list[str]:
         """The ids of the living brokers, sorted."""
         return await self._living.ids()
+
+    async def view(self) -> BrokersView:
+        """What is known of all brokers: those that live, and which leads. Raises
+        ``CoordinationError``."""
+        loads: dict[str, LocalBrokerData] = {}
+        for broker_id in await self._living.ids():
+            if (record := await self._living.get(broker_id)) is not None:
+                loads[broker_id] = record
+        leader = await self._election.leader()
+        return BrokersView(loads, None if leader is None else leader.broker_id)
 
     async def leader(self) -> LeaderBroker | None:
         """Who leads; None in the moment between two leaders."""

@@ -10,25 +10,33 @@ reads only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from types import MappingProxyType
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.ownership.address import BrokerAddress, Owner, broker_id_of_url, owner_at
 from geminga_broker.ownership.bundles import Bundle, BundleRing
 from geminga_broker.ownership.owned_bundles import OnLost, OnRelease, OwnedBundles
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
-from geminga_broker.ownership.placement import AskedBroker, Loads, Placement
+from geminga_broker.ownership.placement import (
+    AskedBroker,
+    BrokersView,
+    Placement,
+    candidate,
+    place,
+)
 from geminga_broker.ownership.rings import Rings
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_protocol.records.ownership import BundleOwner
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.service import Service
 
-_NO_LOADS: Mapping[str, LocalBrokerData] = MappingProxyType({})
+ViewBrokers = Callable[[], Awaitable[BrokersView]]
+
+
+async def _alone() -> BrokersView:
+    return BrokersView()
 
 
 class Ownership(Service):
@@ -42,26 +50,26 @@ class Ownership(Service):
         *,
         former_broker_ids: Iterable[str] = (),
         placement: Placement | None = None,
-        loads: Loads = _NO_LOADS,
+        view_brokers: ViewBrokers = _alone,
     ) -> None:
         """``former_broker_ids`` are ids this broker had before: their nodes are its own past.
 
-        ``placement`` is by default ``AskedBroker``, which needs no ``loads``: these are the load
-        reports as they stand at the time of each choice.
+        ``view_brokers`` says what is known of the brokers at the time of each choice, which
+        ``placement`` (by default ``AskedBroker``) makes where this broker is to choose.
         """
         super().__init__()
         self.address = address
         self._self = owner_at(address, is_self=True)
         self._past_ids = frozenset((address.broker_id, *former_broker_ids))
         self._placement = placement or AskedBroker(address.broker_id)
-        self._loads = loads
+        self._view_brokers = view_brokers
         self._rings = Rings(namespaces)
         self._owners = OwnerCache(coordination, is_past=self._is_past)
         self._owned = OwnedBundles(
             coordination,
             _record_of(address).encode(),
             is_past=lambda value: self._is_past(BundleOwner.decode(value)),
-            take_back=self.owner_of,
+            take_back=lambda bundle: self.owner_of(bundle, authoritative=True),
         )
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -69,13 +77,15 @@ class Ownership(Service):
 
     # Lookups
 
-    async def owner(self, topic: TopicName) -> Owner:
+    async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
         """The owner of ``topic``, which need not exist. A bundle that no broker owns is acquired,
-        if it is placed on this broker.
+        if it is placed on this broker, or asked for with authority; else the answer is the broker
+        that is to be asked (``Owner.is_redirect``).
 
         Raises ``NamespaceNotFound``, ``ServiceNotReady``, ``CoordinationError``.
         """
-        return await self.owner_of(await self._rings.bundle_of(topic))
+        bundle = await self._rings.bundle_of(topic)
+        return await self.owner_of(bundle, authoritative=authoritative)
 
     def known_owner(self, topic: TopicName) -> Owner | None:
         """The same from memory alone; None where ZooKeeper would have to be asked."""
@@ -93,14 +103,16 @@ class Ownership(Service):
         present = self._rings.last_bundle_of(topic)
         return present is None or present == bundle or present not in self._owned
 
-    async def owner_of(self, bundle: Bundle) -> Owner:
+    async def owner_of(self, bundle: Bundle, *, authoritative: bool = False) -> Owner:
         """The owner of ``bundle``, as ``owner`` finds it. Raises as ``owner`` does."""
         known = self._known_owner_of(bundle)
         if known is not None:
             return known
         # Of many that ask at once one looks; and while the bundle is unloaded, all wait.
         async with self._owned.lock(bundle):
-            return self._known_owner_of(bundle) or await self._find_owner(bundle)
+            return self._known_owner_of(bundle) or await self._find_owner(
+                bundle, authoritative=authoritative
+            )
 
     async def bundle_of(self, topic: TopicName) -> Bundle:
         """The bundle ``topic`` falls into. Raises ``NamespaceNotFound``."""
@@ -116,20 +128,27 @@ class Ownership(Service):
         known = self._owners.known(bundle)
         return known.owner if isinstance(known, BundleNode) else None
 
-    async def _find_owner(self, bundle: Bundle) -> Owner:
+    async def _find_owner(self, bundle: Bundle, *, authoritative: bool) -> Owner:
         """Look who owns the bundle, whose lock is held, and acquire it if that is for us to do."""
         self._owned.check_ready()
         found = await self._owners.read(bundle)
         if found is Unowned.NOBODY:
-            found = await self._place(bundle)
+            here, view = self.address.broker_id, await self._view_brokers()
+            broker_id, standing = place(
+                bundle, here, view, self._placement, authoritative=authoritative
+            )
+            if broker_id != here:
+                if broker_id not in view.loads:
+                    raise ServiceNotReady(
+                        f"broker {broker_id} is to serve {bundle} and does not run"
+                    )
+                return candidate(view.loads[broker_id], standing)
+            found = await self._acquire(bundle)
         if isinstance(found, BundleNode):
             return found.owner
         raise ServiceNotReady(f"bundle {bundle} cannot be served now: {found.value}")
 
-    async def _place(self, bundle: Bundle) -> BundleNode | Unowned:
-        broker_id = self._placement.choose(bundle, self._loads)
-        if broker_id != self.address.broker_id:
-            raise ServiceNotReady(f"broker {broker_id} is to serve {bundle} and does not run")
+    async def _acquire(self, bundle: Bundle) -> BundleNode | Unowned:
         try:
             claim = await self._owned.acquire(bundle)
         finally:

@@ -1,10 +1,20 @@
-"""Which broker shall own a bundle that no broker owns: pure choice, injected into ``Ownership``."""
+"""Which broker shall own a bundle that no broker owns, and which broker decides that: pure.
+
+As upstream, the leader chooses. A broker that does not lead sends who asks to the leader; the
+leader chooses a broker by its ``Placement`` and sends who asks there, with authority: the broker
+that is asked with authority acquires the bundle, and asks nobody. So there are two redirects at
+most. A broker that knows no living leader chooses for itself, for lookups go on while there is
+none.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from geminga_broker.ownership.address import Owner, Standing
 from geminga_broker.ownership.bundles import Bundle, broker_of_namespace
 from geminga_protocol.records.brokers import LocalBrokerData
 
@@ -12,8 +22,19 @@ from geminga_protocol.records.brokers import LocalBrokerData
 Loads = Mapping[str, LocalBrokerData]
 
 
+@dataclass(frozen=True, slots=True)
+class BrokersView:
+    """What one broker knows of all: the living ones with their load, and which of them leads.
+
+    A leader that is not among the living ones does not lead any more.
+    """
+
+    loads: Loads = field(default_factory=dict[str, LocalBrokerData])
+    leader_id: str | None = None
+
+
 class Placement(Protocol):
-    """Decides for one broker, from what this broker knows; it is asked once per acquisition."""
+    """Chooses for the leader, from what this broker knows; it is asked once per acquisition."""
 
     def choose(self, bundle: Bundle, loads: Loads) -> str:
         """The id of the broker that shall acquire ``bundle``. Asks nothing, waits for nothing."""
@@ -21,16 +42,57 @@ class Placement(Protocol):
 
 
 class AskedBroker:
-    """Each bundle goes to the broker that was asked for it first; the loads do not matter.
-
-    A broker's own namespace (``pulsar/host:port``) is that broker's, as any placement has to have
-    it: its health check reads and writes there.
-    """
+    """Each bundle goes to the broker that was asked for it first; the loads do not matter."""
 
     def __init__(self, broker_id: str) -> None:
         self._broker_id = broker_id
 
     def choose(self, bundle: Bundle, loads: Loads) -> str:
         """As ``Placement.choose``."""
-        del loads
-        return broker_of_namespace(bundle.namespace) or self._broker_id
+        del bundle, loads
+        return self._broker_id
+
+
+class EvenlySpread:
+    """Bundles are spread over the living brokers by hash (rendezvous): whichever broker chooses,
+    the choice is the same, and when a broker comes or goes no other bundle's choice changes."""
+
+    def choose(self, bundle: Bundle, loads: Loads) -> str:
+        """As ``Placement.choose``; ``loads`` must not be empty."""
+        name = str(bundle)
+        return max(loads, key=lambda broker_id: zlib.crc32(f"{broker_id} {name}".encode()))
+
+
+def place(
+    bundle: Bundle, here: str, view: BrokersView, placement: Placement, *, authoritative: bool
+) -> tuple[str, Standing]:
+    """The broker that is to be asked for a bundle that no broker owns, and as what.
+
+    ``here`` is the id of this broker: where it is named, it acquires the bundle. A broker's own
+    namespace (``pulsar/host:port``) is that broker's, whatever is asked: its health check reads and
+    writes there.
+    """
+    only = broker_of_namespace(bundle.namespace)
+    if only is not None:
+        return only, Standing.CHOSEN
+    if authoritative:
+        return here, Standing.CHOSEN
+    leader = view.leader_id
+    if leader is not None and leader != here and leader in view.loads:
+        return leader, Standing.DECIDES
+    # This broker leads, or there is no leader. Not yet registered, it knows none but itself.
+    chosen = placement.choose(bundle, view.loads) if here in view.loads else here
+    return (chosen if chosen in view.loads else here), Standing.CHOSEN
+
+
+def candidate(record: LocalBrokerData, standing: Standing) -> Owner:
+    """The broker of a registration, as one that is to be asked for a bundle."""
+    return Owner(
+        record.pulsar_service_url or "",
+        record.pulsar_service_url_tls or "",
+        record.web_service_url or "",
+        record.web_service_url_tls or "",
+        is_self=False,
+        listeners=record.advertised_listeners,
+        standing=standing,
+    )

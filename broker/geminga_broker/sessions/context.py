@@ -32,8 +32,9 @@ class OpenSession(Protocol):
 class Discovery(Protocol):
     """Lookups: who owns a topic, how many partitions it has, what a namespace holds."""
 
-    async def owner(self, topic: TopicName) -> Owner:
-        """The broker that serves ``topic``; an unowned bundle is taken."""
+    async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
+        """The broker that serves ``topic``, or is to be asked: an unowned bundle is taken where it
+        is placed here, or asked for with authority."""
         ...
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:

@@ -32,22 +32,23 @@ class LookupCommands(CommandGroup):
             counts.lookup_durations.add((context.clock.monotonic() - began_s) * 1000)
 
     async def _answer_lookup(self, command: api.CommandLookupTopic) -> bool:
-        """Say where the topic is; whether that is another broker."""
+        """Say where the topic is, or which broker to ask; whether it is the latter."""
         context = self._session.context
         name = TopicName.parse(command.topic)
         await self._session.authorize(Action.LOOKUP, Resource.topic(str(name)))
         listener = command.advertised_listener_name or self._session.listener
-        owner = (await context.discovery.owner(name)).at_listener(listener)
+        owner = await context.discovery.owner(name, authoritative=command.authoritative)
+        owner = owner.at_listener(listener)
         self._session.send(
             encode_lookup(
                 command.request_id,
                 broker_url=owner.broker_url,
                 broker_url_tls=owner.broker_url_tls or None,
-                is_redirect=not owner.is_self,
-                is_authoritative=owner.is_self,
+                is_redirect=owner.is_redirect,
+                is_authoritative=owner.is_authoritative,
             )
         )
-        return not owner.is_self
+        return owner.is_redirect
 
     async def _partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
         name = TopicName.parse(command.topic)

@@ -6,11 +6,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_broker.admin.parameters import ServicesArg, listener_of
+from geminga_broker.admin.serving import elsewhere, owner_asked_for
 from geminga_broker.ownership.errors import ListenerMissing
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_topic
 from geminga_server.rest.answers import Json, text
-from geminga_server.rest.errors import RestError
+from geminga_server.rest.errors import RestError, ServedElsewhere
 from geminga_server.rest.parameters import TopicArg
 
 router = APIRouter(prefix="/lookup/v2/topic/{domain:domain}/{tenant}/{namespace}/{topic}")
@@ -18,9 +19,12 @@ router = APIRouter(prefix="/lookup/v2/topic/{domain:domain}/{tenant}/{namespace}
 
 @router.get("", dependencies=[on_topic(Action.LOOKUP)])
 async def look_up(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """The owner's addresses, all of them: one client or another misses each that is left out."""
+    """The owner's addresses, all of them: one client or another misses each that is left out. While
+    there is none, the broker that is to be asked instead."""
     named = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
-    owner = await services.ownership.owner(topic)
+    owner = await owner_asked_for(request, services, topic)
+    if owner.is_redirect:
+        raise ServedElsewhere(elsewhere(request, owner))
     try:
         owner = owner.at_listener(named or listener_of(request))
     except ListenerMissing as error:

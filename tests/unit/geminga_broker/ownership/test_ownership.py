@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.address import BrokerAddress, Standing
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.ownership import Ownership
-from geminga_broker.ownership.placement import Loads
+from geminga_broker.ownership.placement import BrokersView, Loads
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.tenants import Tenants
@@ -138,38 +138,78 @@ async def test_a_lookup_of_another_brokers_bundle_writes_nothing(
     assert [request.partition(" ")[0] for request in requests] == ["get"]
 
 
-class FewestBundles:
-    """A placement on the broker that reports the fewest bundles."""
+def view_with(*, leader: BrokerAddress | None = None) -> Callable[[], Awaitable[BrokersView]]:
+    """Both brokers live, and one of them leads, or none."""
+    loads = {
+        each.broker_id: LocalBrokerData(
+            pulsar_service_url=each.broker_url, web_service_url=each.http_url
+        )
+        for each in (HERE, THERE)
+    }
+
+    async def view() -> BrokersView:
+        return BrokersView(loads, leader.broker_id if leader else None)
+
+    return view
+
+
+class Always:
+    """Whatever is asked, that broker is to have it."""
+
+    def __init__(self, address: BrokerAddress) -> None:
+        self.address = address
 
     def choose(self, bundle: Bundle, loads: Loads) -> str:
-        del bundle
-        return min(loads, key=lambda broker_id: loads[broker_id].num_bundles)
+        del bundle, loads
+        return self.address.broker_id
 
 
-async def test_an_injected_placement_says_which_broker_acquires(
+async def test_the_leader_chooses_and_the_chosen_broker_acquires_on_authority(
     ownership: Ownership, session: Session
 ) -> None:
     del ownership  # only for the namespace
-    loads = {
-        HERE.broker_id: LocalBrokerData(num_bundles=5),
-        THERE.broker_id: LocalBrokerData(num_bundles=4),
-    }
     here, there = session("here"), session("there")
-    placement = FewestBundles()
+    view, placement = view_with(leader=HERE), Always(THERE)
     async with (
-        Ownership(here, Namespaces(here), HERE, placement=placement, loads=loads) as fuller,
-        Ownership(there, Namespaces(there), THERE, placement=placement, loads=loads) as emptier,
+        Ownership(here, Namespaces(here), HERE, placement=placement, view_brokers=view) as leading,
+        Ownership(
+            there, Namespaces(there), THERE, placement=placement, view_brokers=view
+        ) as following,
     ):
-        with pytest.raises(ServiceNotReady, match=THERE.broker_id):
-            await fuller.owner(ORDERS)
-        assert (await emptier.owner(ORDERS)).is_self
-        assert (await fuller.owner(ORDERS)).broker_url == THERE.broker_url
-        loads[THERE.broker_id] = LocalBrokerData(num_bundles=6)
-        assert (await emptier.owner(ORDERS)).is_self  # an owned bundle is not placed again
-        await emptier.unload(await emptier.bundle_of(ORDERS))
-        with pytest.raises(ServiceNotReady, match=HERE.broker_id):
-            await emptier.owner(ORDERS)
-        assert (await fuller.owner(ORDERS)).is_self
+        asked = await following.owner(ORDERS)
+        assert (asked.broker_url, asked.standing) == (HERE.broker_url, Standing.DECIDES)
+        chosen = await leading.owner(ORDERS)
+        assert (chosen.broker_url, chosen.standing) == (THERE.broker_url, Standing.CHOSEN)
+        assert following.owned() == leading.owned() == []
+        assert (await following.owner(ORDERS, authoritative=True)).is_self
+        owner = await leading.owner(ORDERS)
+        assert (owner.broker_url, owner.standing) == (THERE.broker_url, Standing.OWNS)
+        placement.address = HERE
+        assert (await following.owner(ORDERS)).is_self  # an owned bundle is not placed again
+        await following.unload(await following.bundle_of(ORDERS))
+        assert (await following.owner(ORDERS)).standing is Standing.DECIDES
+        assert (await leading.owner(ORDERS)).is_self
+
+
+async def test_authority_takes_no_bundle_from_its_owner(
+    ownership: Ownership, rival: Ownership
+) -> None:
+    await rival.owner(ORDERS)
+    owner = await ownership.owner(ORDERS, authoritative=True)
+    assert (owner.broker_url, owner.is_self) == (THERE.broker_url, False)
+
+
+async def test_what_a_lost_session_gave_up_is_taken_back_without_asking_the_leader(
+    ownership: Ownership, session: Session, expire: OnName, reconnect: OnName, settle: Settle
+) -> None:
+    del ownership  # only for the namespace
+    here, view = session("here"), view_with(leader=THERE)
+    async with Ownership(here, Namespaces(here), HERE, view_brokers=view) as following:
+        assert (await following.owner(ORDERS, authoritative=True)).is_self
+        await expire("here")
+        await reconnect("here")
+        await settle()
+        assert following.owns(ORDERS)
 
 
 async def test_only_one_of_two_brokers_wins_a_race(ownership: Ownership, rival: Ownership) -> None:

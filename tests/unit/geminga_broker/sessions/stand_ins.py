@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any, cast
 from unittest.mock import Mock
 
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.address import Owner, Standing
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.session import Session
@@ -100,8 +101,11 @@ class MemoryTransport(asyncio.Transport):
         self.close()
 
 
+THERE = Owner("pulsar://there:6650", "", "http://there:8080", "", is_self=False)
+
+
 class MemoryDiscovery:
-    """Everything is here; topics have as many partitions as was noted."""
+    """Topics are here unless their names say otherwise, in as many partitions as was noted."""
 
     is_creating = True
 
@@ -109,13 +113,17 @@ class MemoryDiscovery:
         self.partitions_of: Mapping[str, int] = {}
         self.topics: list[TopicName] = []
 
-    async def owner(self, topic: TopicName) -> Owner:
+    async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
         if topic.local == "nowhere":
             raise TopicNotFound(str(topic))
         if topic.local == "undecided":
             await asyncio.get_running_loop().create_future()
         if topic.local == "elsewhere":
-            return Owner("pulsar://there:6650", "", "http://there:8080", "", is_self=False)
+            return THERE
+        if topic.local == "unowned" and not authoritative:
+            return replace(THERE, standing=Standing.CHOSEN)
+        if topic.local == "unplaced" and not authoritative:
+            return replace(THERE, standing=Standing.DECIDES)
         if topic.local == "broken":
             raise RuntimeError("a bug")
         return Owner("pulsar://here:6650", "", "http://here:8080", "", is_self=True)

@@ -34,15 +34,39 @@ async def test_a_topic_of_ours_is_answered_with_our_address_once_and_for_all(
     assert answer.authoritative
 
 
-async def test_a_topic_of_another_brokers_is_redirected_to_it(
+async def test_a_topic_of_another_brokers_is_answered_with_its_address(
     connect: Connect, settle: Settle
 ) -> None:
     client = connect()
     client.ask("lookupTopic", topic="t/n/elsewhere")
     await settle()
     (answer,) = client.all_of("lookupTopicResponse")
+    assert answer.response == api.CommandLookupTopicResponse.Connect
+    assert answer.brokerServiceUrl == "pulsar://there:6650"
+
+
+@pytest.mark.parametrize(("topic", "has_authority"), [("unowned", True), ("unplaced", False)])
+async def test_the_broker_that_is_to_own_a_topic_is_asked_with_authority_and_the_leader_without(
+    connect: Connect, settle: Settle, topic: str, *, has_authority: bool
+) -> None:
+    client = connect()
+    client.ask("lookupTopic", topic=f"t/n/{topic}")
+    await settle()
+    (answer,) = client.all_of("lookupTopicResponse")
     assert answer.response == api.CommandLookupTopicResponse.Redirect
     assert answer.brokerServiceUrl == "pulsar://there:6650"
+    assert answer.authoritative == has_authority
+
+
+async def test_a_broker_that_is_asked_with_authority_redirects_no_further(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.ask("lookupTopic", topic="t/n/unowned", authoritative=True)
+    await settle()
+    (answer,) = client.all_of("lookupTopicResponse")
+    assert answer.response == api.CommandLookupTopicResponse.Connect
+    assert answer.brokerServiceUrl == "pulsar://here:6650"
 
 
 async def test_a_listener_that_the_broker_does_not_have_is_refused(
@@ -60,7 +84,7 @@ async def test_lookups_are_counted_by_their_answers(
     connect: Connect, settle: Settle, context: SessionContext
 ) -> None:
     client = connect()
-    for topic in ("topic", "topic", "elsewhere", "nowhere", "undecided"):
+    for topic in ("topic", "elsewhere", "unowned", "nowhere", "undecided"):
         client.ask("lookupTopic", topic=f"t/n/{topic}")
     await settle()
     counts = context.counts

@@ -1,0 +1,116 @@
+"""Proves with real processes that several brokers are one cluster: a topic has one owner, which any
+broker names; a broker that dies leaves its topics to the others, and nothing acknowledged is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+
+import pulsar
+import pytest
+from tests.integration.broker_group import SESSION_S, BrokerGroup, BrokerProcess, broker_group
+from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
+from tests.integration.waiting import eventually
+
+from geminga import Client, connect
+
+# Topics, so many that each broker has some, whatever their hashes are.
+TOPICS = [f"persistent://public/default/topic-{number}" for number in range(12)]
+SUBSCRIPTION = "readers"
+# What the bundles of a killed broker may take beyond the end of its session.
+TAKEOVER_S = 3.0
+RECEIVE_TIMEOUT_MS = 60_000
+RECEIVE_TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def group(tmp_path_factory: pytest.TempPathFactory) -> Generator[BrokerGroup]:
+    with broker_group(tmp_path_factory.mktemp("group"), brokers=3) as started:
+        yield started
+
+
+def owned_by(group: BrokerGroup, broker: BrokerProcess) -> list[str]:
+    return [topic for topic in TOPICS if group.owner(topic, asked=0) is broker]
+
+
+def test_any_broker_names_the_one_owner_of_a_topic(group: BrokerGroup) -> None:
+    owners = [{group.owner(topic, asked=asked).id for asked in range(3)} for topic in TOPICS]
+    assert [len(each) for each in owners] == [1] * len(TOPICS)
+    assert len(set().union(*owners)) > 1, "bundles are spread over the brokers"
+
+
+def publish_officially(client: pulsar.Client, topic: str, numbers: range) -> None:
+    producer = client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
+    for number in numbers:
+        producer.send(b"%d" % number)
+    producer.close()
+
+
+async def publish_with_ours(client: Client, topic: str, numbers: range) -> None:
+    async with await client.producer(topic) as producer:
+        for number in numbers:
+            await producer.send(b"%d" % number)
+
+
+def receive_officially(consumer: pulsar.Consumer, last: int) -> list[int]:
+    """Every message up to ``last``, as they come."""
+    numbers: list[int] = []
+    while not numbers or numbers[-1] < last:
+        message = consumer.receive(RECEIVE_TIMEOUT_MS)
+        numbers.append(int(message.data()))
+        consumer.acknowledge(message)
+    return numbers
+
+
+def test_a_killed_brokers_topics_are_served_by_the_others_and_nothing_is_lost(
+    group: BrokerGroup,
+) -> None:
+    with client_of(group.service_url) as official:
+        consumers = {topic: official.subscribe(topic, SUBSCRIPTION) for topic in TOPICS}
+        for topic in TOPICS:
+            publish_officially(official, topic, range(10))
+        victim = group.brokers[1]
+        lost = owned_by(group, victim)
+        assert lost, "it had some"
+        producers = [
+            official.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS) for topic in lost
+        ]
+        victim.kill()
+        killed_s = time.monotonic()
+        # Sent while the broker is gone: the clients wait, look up, and go on where the topics are.
+        for producer in producers:
+            producer.send(b"10")
+        waited_s = time.monotonic() - killed_s
+        assert waited_s < SESSION_S + TAKEOVER_S
+        group.brokers.remove(victim)
+        assert {group.owner(topic).id for topic in lost} <= {each.id for each in group.brokers}
+
+        async def go_on_with_ours() -> None:
+            async with connect(group.service_url) as client:
+                for topic in lost:
+                    await publish_with_ours(client, topic, range(11, 15))
+
+        asyncio.run(go_on_with_ours())
+        for topic in TOPICS:
+            last = 14 if topic in lost else 9
+            # Sent again by the client which had no receipt yet, a message may come twice.
+            received = receive_officially(consumers[topic], last)
+            assert list(dict.fromkeys(received)) == list(range(last + 1))
+
+
+def test_the_leader_is_followed_by_another(group: BrokerGroup) -> None:
+    def leader(broker: BrokerProcess) -> str | None:
+        status, found = broker.rest("GET", "/admin/v2/brokers/leaderBroker")
+        return found["brokerId"] if status == 200 else None
+
+    (first,) = {leader(broker) for broker in group.brokers}
+    victim = next(broker for broker in group.brokers if broker.id == first)
+    victim.kill()
+    group.brokers.remove(victim)
+    present = {broker.id for broker in group.brokers}
+    eventually(
+        lambda: {leader(broker) for broker in group.brokers},
+        lambda named: len(named) == 1 and named <= present,
+    )
