@@ -38,6 +38,7 @@ COMMANDS = {
     ),
     "broker": Command("geminga_cli.commands.broker", "run a broker"),
     "bookie": Command("geminga_cli.commands.bookie", "run a bookie"),
+    "proxy": Command("geminga_cli.commands.proxy", "run a proxy: the gateway to a cluster"),
     "autorecovery": Command(
         "geminga_cli.commands.autorecovery",
         "run auto-recovery alone: copies what lost bookies held",
@@ -71,7 +72,7 @@ COMMANDS = {
 
 
 # Their help has subjects.
-PARTS = ("broker", "bookie", "autorecovery")
+PARTS = ("broker", "bookie", "proxy", "autorecovery")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig
 class InboundConfig(ConnectionConfig):
     """How many clients a proxy takes."""
 
-    connections_max: Annotated[int, Ge(0), Upstream("maxConcurrentInboundConnections")] = 10_000
+    connections_max: Annotated[int, Ge(0), Upstream("maxConcurrentInboundConnections")] = 0
     """How many clients may be connected; 0: as many as the limit on open files (`ulimit -n`) leaves
     room for, which is the most in any case. A client that is joined to a broker takes two files."""
     connections_per_address_max: Annotated[

@@ -6,6 +6,8 @@ and its load. The brokers write these nodes themselves; everybody else reads the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from geminga_cluster.watched import watched_children, watched_values
 from geminga_protocol.records.brokers import BROKERS_PATH, LocalBrokerData, broker_path
 from geminga_runtime.coordination import Coordination
@@ -17,6 +19,12 @@ class LivingBrokers:
     def __init__(self, coordination: Coordination) -> None:
         self._names = watched_children(coordination)
         self._records = watched_values(coordination, LocalBrokerData.decode)
+
+    def follow(self, on_stale: Callable[[], None]) -> None:
+        """Call ``on_stale`` when brokers that were asked for here came, went or wrote their records
+        anew, or may have."""
+        for watched in (self._names, self._records):
+            watched.follow(lambda _: on_stale())
 
     async def ids(self) -> list[str]:
         """The ids (``host:web port``) of the living brokers, sorted."""

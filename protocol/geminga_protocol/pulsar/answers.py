@@ -16,13 +16,18 @@ from geminga_protocol.pulsar.commands import NO_REQUEST_ID, PART_NAMES, encode_c
 from geminga_protocol.pulsar.integers import unsigned
 
 
-def encode_connected(protocol_version: int, max_message_bytes: int) -> bytes:
-    """CONNECTED: the hand-shake is done; ``protocol_version`` is the agreed one."""
+def encode_connected(
+    protocol_version: int,
+    max_message_bytes: int | None,
+    feature_flags: api.FeatureFlags = features.BROKER_FEATURES,
+) -> bytes:
+    """CONNECTED: the hand-shake is done; ``protocol_version`` is the agreed one. A proxy, which
+    takes no messages, says nothing of their size."""
     connected = api.CommandConnected(
         server_version=features.SERVER_VERSION,
         protocol_version=protocol_version,
         max_message_size=max_message_bytes,
-        feature_flags=features.BROKER_FEATURES,
+        feature_flags=feature_flags,
     )
     return encode_command(BaseCommand(type=BaseCommand.CONNECTED, connected=connected))
 

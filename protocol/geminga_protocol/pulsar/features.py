@@ -18,6 +18,11 @@ BROKER_FEATURES = api_pb2.FeatureFlags(
     supports_get_partitioned_metadata_without_auto_creation=True,
 )
 
+# Of a connection to a proxy that asks for topics. No watchers, as upstream: clients ask again.
+PROXY_FEATURES = api_pb2.FeatureFlags(
+    supports_get_partitioned_metadata_without_auto_creation=True,
+)
+
 CLIENT_FEATURES = api_pb2.FeatureFlags(
     supports_auth_refresh=True,
     supports_broker_entry_metadata=True,

@@ -13,17 +13,19 @@ from annotated_types import Ge
 from geminga_autorecovery.config import AutoRecoveryPartConfig
 from geminga_bookie.config import BookieConfig
 from geminga_broker.config import BrokerConfig
-from geminga_cli.commands import autorecovery, bookie, broker, standalone, zookeeper
+from geminga_cli.commands import autorecovery, bookie, broker, proxy, standalone, zookeeper
 from geminga_cli.commands.help import HelpPages, SettingsParser, Subject, metavar_of
 from geminga_cli.commands.part import make_parser
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.supervisor.settings import StandaloneSettings
+from geminga_proxy.config import ProxyConfig
 from geminga_server.config import INLINE, Setting, Upstream, settings_of
 
 COMMANDS: dict[str, tuple[type[Any], HelpPages]] = {
     "autorecovery": (AutoRecoveryPartConfig, autorecovery.PAGES),
     "bookie": (BookieConfig, bookie.PAGES),
     "broker": (BrokerConfig, broker.PAGES),
+    "proxy": (ProxyConfig, proxy.PAGES),
     "standalone": (StandaloneSettings, standalone.PAGES),
     "zookeeper": (ZooKeeperPartSettings, zookeeper.PAGES),
 }
@@ -62,7 +64,7 @@ def test_what_is_needed_first_are_settings(command: str) -> None:
     assert set(COMMANDS[command][1].first) <= set(names(command))
 
 
-@pytest.mark.parametrize("command", ["autorecovery", "bookie", "broker"])
+@pytest.mark.parametrize("command", ["autorecovery", "bookie", "broker", "proxy"])
 def test_every_setting_belongs_to_one_subject_of_its_command(command: str) -> None:
     subjects = COMMANDS[command][1].subjects
     found = {
@@ -72,7 +74,7 @@ def test_every_setting_belongs_to_one_subject_of_its_command(command: str) -> No
     assert {name: subjects for name, subjects in found.items() if len(subjects) != 1} == {}
 
 
-@pytest.mark.parametrize("command", ["autorecovery", "bookie", "broker"])
+@pytest.mark.parametrize("command", ["autorecovery", "bookie", "broker", "proxy"])
 def test_all_pages_together_explain_every_setting(command: str) -> None:
     pages = parser_of(command).format_subjects(None)
     missing = [

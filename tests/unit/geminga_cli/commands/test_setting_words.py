@@ -13,9 +13,10 @@ from geminga_bookie.config import BookieConfig
 from geminga_broker.config import BrokerConfig
 from geminga_cli.commands.setting_words import default_words, words_of
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
+from geminga_proxy.config import ProxyConfig
 from geminga_server.config import settings_of
 
-PARTS = [AutoRecoveryPartConfig, BookieConfig, BrokerConfig, ZooKeeperPartSettings]
+PARTS = [AutoRecoveryPartConfig, BookieConfig, BrokerConfig, ProxyConfig, ZooKeeperPartSettings]
 
 
 @dataclass(frozen=True)

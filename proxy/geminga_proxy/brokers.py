@@ -1,0 +1,151 @@
+"""The brokers that a proxy knows: those registered in ZooKeeper, or those given as URLs.
+
+Everyone else takes the ``view`` as it is now and asks nobody. It outlives ZooKeeper: while that is
+away, or restarts, the brokers go on serving, and the proxy goes on with the brokers it saw last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from geminga_cluster.brokers import LivingBrokers
+from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_protocol.records.errors import MalformedRecord
+from geminga_proxy.config import ProxyConfig
+from geminga_proxy.errors import TargetRefused
+from geminga_proxy.targets import Target
+from geminga_runtime.coordination import Coordination, CoordinationError
+from geminga_runtime.service import Service
+from geminga_server.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+# Brokers write their load every few seconds, and each write makes the view stale: so long it is
+# gathered what changes. A broker that is just starting is found so much later.
+GATHER_S = 0.1
+# After ZooKeeper could not be asked.
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """The brokers there are.
+
+    ``service_urls`` are asked what clients ask; ``web_urls`` get REST requests. ``targets`` are all
+    addresses of living brokers, None where they are not known.
+    """
+
+    service_urls: tuple[str, ...] = ()
+    web_urls: tuple[str, ...] = ()
+    targets: frozenset[Target] | None = None
+
+    @classmethod
+    def of_records(cls, records: Iterable[LocalBrokerData]) -> BrokerView:
+        """The view of the brokers that registered themselves with ``records``."""
+        service_urls: list[str] = []
+        web_urls: list[str] = []
+        targets: set[Target] = set()
+        for record in records:
+            if record.pulsar_service_url:
+                service_urls.append(record.pulsar_service_url)
+            if record.web_service_url:
+                web_urls.append(record.web_service_url)
+            listeners = record.advertised_listeners.values()
+            named = (
+                *(record.pulsar_service_url, record.pulsar_service_url_tls),
+                *(each.broker_service_url for each in listeners),
+                *(each.broker_service_url_tls for each in listeners),
+            )
+            for url in filter(None, named):
+                with suppress(TargetRefused):  # of an address that cannot be, there is no client
+                    targets.add(Target.parse(url))
+        return cls(tuple(service_urls), tuple(web_urls), frozenset(targets))
+
+    @classmethod
+    def of_urls(cls, service_url: str, web_url: str) -> BrokerView:
+        """The view of brokers given as ``pulsar://HOST:PORT,HOST:PORT`` and ``http://...``."""
+        return cls(_each(service_url), _each(web_url))
+
+
+class Brokers(Protocol):
+    """Who knows the brokers."""
+
+    @property
+    def view(self) -> BrokerView:
+        """The brokers there are, as far as is known now."""
+        ...
+
+
+class ListedBrokers:
+    """Brokers, or a balancer before them, as the settings name them."""
+
+    def __init__(self, config: ProxyConfig) -> None:
+        self.view = BrokerView.of_urls(config.broker_service_url, config.broker_web_service_url)
+
+
+class RegisteredBrokers(Service):
+    """The brokers in ZooKeeper, followed by watches. Open, it has looked once; where ZooKeeper
+    could not be asked, it goes on trying, and the view is the last one (at first an empty one)."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        super().__init__()
+        self.view = BrokerView(targets=frozenset())
+        self._living = LivingBrokers(coordination)
+        self._stale = asyncio.Event()
+        self._living.follow(self._stale.set)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        del stack
+        await self._look()
+        self.spawn_lasting(self._follow, name="follow brokers")
+
+    async def _follow(self) -> None:
+        while True:
+            await self._stale.wait()
+            await asyncio.sleep(GATHER_S)
+            if not await self._look():
+                await asyncio.sleep(RETRY_S)
+
+    async def _look(self) -> bool:
+        """Read what is stale; whether ZooKeeper could be asked."""
+        # Cleared before reading: what changes meanwhile is read again.
+        self._stale.clear()
+        try:
+            records = await self._records()
+        except CoordinationError as error:
+            log.info("brokers not looked for: the last view holds", extra={"why": str(error)})
+            self._stale.set()
+            return False
+        view = BrokerView.of_records(records)
+        if view != self.view:
+            self.view = view
+            log.info("brokers found", extra={"brokers": list(view.service_urls)})
+        return True
+
+    async def _records(self) -> list[LocalBrokerData]:
+        records: list[LocalBrokerData] = []
+        for broker_id in await self._living.ids():
+            try:
+                record = await self._living.get(broker_id)
+            except MalformedRecord as error:
+                extra = {"broker": broker_id, "why": str(error)}
+                log.warning("broker left out: its record cannot be read", extra=extra)
+                continue
+            if record is not None:
+                records.append(record)
+        return records
+
+
+def _each(url: str) -> tuple[str, ...]:
+    """``scheme://a`` and ``scheme://b`` of ``scheme://a,b``; none of an empty string."""
+    if not url:
+        return ()
+    scheme, separator, hosts = url.partition("://")
+    if not separator or not all(hosts.split(",")):
+        raise ConfigError(f"{url!r} is not of the form SCHEME://HOST:PORT,HOST:PORT")
+    return tuple(f"{scheme}://{host}" for host in hosts.rstrip("/").split(","))

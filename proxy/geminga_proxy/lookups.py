@@ -1,0 +1,168 @@
+"""What clients ask before they know their broker, asked of a broker in their place: which broker
+serves a topic, its partitions, its schemas, the topics of a namespace.
+
+Questions and answers are handed on as they are, so that what brokers will say one day gets through
+too; only the answer of a lookup is the proxy's own. Brokers are asked in turn over connections that
+all clients share. One that cannot be reached is passed over; what brokers refuse is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from geminga._transport.connection import ConnectionOptions
+from geminga._transport.connection_pool import ConnectionPool
+from geminga._transport.service_urls import Route, parse_service_url
+from geminga.errors import BrokerRefused, ClientError, NotConnected
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.answers import encode_lookup, encode_refusal
+from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
+from geminga_protocol.pulsar.commands import PART_NAMES, encode_command
+from geminga_proxy.brokers import Brokers
+from geminga_proxy.config import ProxyConfig
+from geminga_proxy.errors import NoBroker
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+
+# As upstream's proxy; brokers that know each other need one or two.
+REDIRECTS_MAX = 10
+# Brokers that one question is tried at: where so many cannot be reached, the next will not help.
+BROKERS_TRIED_MAX = 5
+TOO_MANY = "Too many concurrent lookup and partitionsMetadata requests"
+
+
+@dataclass(slots=True)
+class RequestCounts:
+    """How many questions of one kind came, and how many of these were refused as too many."""
+
+    asked: int = 0
+    rejected: int = 0
+
+
+# The questions that are handed on, with the names that they are counted under.
+QUESTIONS: Mapping[int, str] = {
+    BaseCommand.LOOKUP: "lookup",
+    BaseCommand.PARTITIONED_METADATA: "partitions_metadata",
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: "get_topics_of_namespace",
+    BaseCommand.GET_SCHEMA: "get_schema",
+}
+
+
+class Lookups(Service):
+    """Answers clients' questions by asking brokers; ``counts`` are by names of ``QUESTIONS``."""
+
+    def __init__(self, brokers: Brokers, network: Network, config: ProxyConfig) -> None:
+        super().__init__()
+        self.counts = {name: RequestCounts() for name in QUESTIONS.values()}
+        self._brokers = brokers
+        self._requests_max = config.concurrent_lookup_requests_max
+        self._timeout_s = config.operation_timeout_s
+        self._open_requests = 0
+        self._turn = 0
+        self._pool = ConnectionPool(
+            network,
+            ConnectionOptions(
+                connect_timeout_s=config.targets.broker_proxy_connect_timeout_s,
+                ping_interval_s=config.keepalive_s,
+                operation_timeout_s=config.operation_timeout_s,
+            ),
+        )
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._pool)
+
+    def ask(
+        self, command: BaseCommand, answer: Callable[[bytes], None]
+    ) -> asyncio.Task[object] | None:
+        """Have ``answer`` called with the frame that answers ``command``, one of ``QUESTIONS``;
+        where too many are open, at once. The task may be cancelled when the client has gone."""
+        counts = self.counts[QUESTIONS[command.type]]
+        counts.asked += 1
+        if self._open_requests >= self._requests_max:
+            counts.rejected += 1
+            answer(_refused(command, api.ServiceNotReady, TOO_MANY))
+            return None
+        self._open_requests += 1
+        task = self.spawn(self._answer(command, answer), name="ask a broker")
+        task.add_done_callback(self._answered)
+        return task
+
+    def _answered(self, _: object) -> None:
+        self._open_requests -= 1
+
+    async def _answer(self, command: BaseCommand, answer: Callable[[bytes], None]) -> None:
+        """Ask, and answer whatever comes of it."""
+        asked = BaseCommand()
+        asked.CopyFrom(command)  # it gets a number of its own on each connection
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                if command.type == BaseCommand.LOOKUP:
+                    frame = await self._owner(asked, command.lookupTopic.request_id)
+                else:
+                    frame = _handed_on(await self._ask_any(asked), command)
+        except BrokerRefused as error:
+            frame = _refused(command, ServerError.Value(error.server_error), error.message)
+        except (ClientError, NoBroker) as error:
+            frame = _refused(command, api.ServiceNotReady, str(error))
+        except TimeoutError:
+            frame = _refused(command, api.ServiceNotReady, "no broker answered in time")
+        answer(frame)
+
+    async def _owner(self, command: BaseCommand, request_id: int) -> bytes:
+        """Look a topic up, along redirects; the client comes back through the proxy."""
+        # The proxy reaches brokers where they reach each other, however its clients call them.
+        command.lookupTopic.ClearField("advertised_listener_name")
+        answer = await self._ask_any(command)
+        for _ in range(REDIRECTS_MAX):
+            response = answer.lookupTopicResponse
+            if response.response == api.CommandLookupTopicResponse.Failed:
+                raise BrokerRefused("UnknownError", "the lookup failed without a reason")
+            url = response.brokerServiceUrl
+            if not url:
+                raise NotConnected("the topic's owner has no address that the proxy can use")
+            if response.response == api.CommandLookupTopicResponse.Connect:
+                # Both addresses are the one by which the proxy reaches the owner: the client names
+                # it to the proxy, with TLS or without.
+                return encode_lookup(
+                    request_id, broker_url=url, broker_url_tls=url, is_through_proxy=True
+                )
+            command.lookupTopic.authoritative = response.authoritative
+            answer = await self._ask(url, command)
+        raise NotConnected("Reached max number of redirections")
+
+    async def _ask_any(self, command: BaseCommand) -> BaseCommand:
+        """Ask the broker whose turn it is; where it cannot be reached, those after it."""
+        urls = self._brokers.view.service_urls
+        if not urls:
+            raise NoBroker("no broker is there")
+        self._turn += 1
+        first = self._turn
+        error: ClientError | None = None
+        for step in range(min(len(urls), BROKERS_TRIED_MAX)):
+            try:
+                return await self._ask(urls[(first + step) % len(urls)], command)
+            except NotConnected as reason:
+                error = reason
+        assert error is not None
+        raise error
+
+    async def _ask(self, url: str, command: BaseCommand) -> BaseCommand:
+        (address, *_) = parse_service_url(url)
+        connection = await self._pool.get(Route(address))
+        return await connection.request(command)
+
+
+def _handed_on(answer: BaseCommand, command: BaseCommand) -> bytes:
+    """A broker's answer under the number that the client gave its question."""
+    number = getattr(command, PART_NAMES[command.type]).request_id
+    getattr(answer, PART_NAMES[answer.type]).request_id = number
+    return encode_command(answer)
+
+
+def _refused(command: BaseCommand, error: ServerError.ValueType, message: str) -> bytes:
+    refusal = encode_refusal(command, error, message)
+    assert refusal is not None, "questions have request ids"
+    return refusal

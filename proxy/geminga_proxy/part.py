@@ -1,0 +1,111 @@
+"""A proxy as a process: config, logs, ZooKeeper where it is used, the proxy itself, its REST side.
+
+Reads aloud as the order of starting. The supervisor is told ``ready`` when the proxy listens; it
+serves as soon as there is a broker, and again whenever brokers come back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from geminga_protocol.pulsar.features import SERVER_VERSION
+from geminga_proxy.brokers import Brokers, ListedBrokers, RegisteredBrokers
+from geminga_proxy.config import ProxyConfig
+from geminga_proxy.metrics import ProxyMetrics
+from geminga_proxy.proxy import Proxy
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.network import AsyncioNetwork
+from geminga_server.authorization import Resource
+from geminga_server.config.loading import load_config
+from geminga_server.connection_limits import connections_allowed
+from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.http import HttpServer
+from geminga_server.logging import configure_logging
+from geminga_server.memory import tune_memory
+from geminga_server.metrics import LoopLag, PartMetrics, part_app
+from geminga_server.open_files import OpenFiles, open_files
+from geminga_server.ports import free_port, require_distinct
+from geminga_server.run import StopRequest, run_part
+from geminga_server.supervision import part_name
+
+log = logging.getLogger(__name__)
+
+PART = "proxy"
+
+
+def main(file: Path | None, flags: Mapping[str, object]) -> int:
+    """Run a proxy until it is told to stop; returns the process's exit code."""
+    config = load_config(ProxyConfig, PART, file=file, flags=flags)
+    require_distinct({"--port": config.port, "--web-port": config.web_port})
+    configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
+    return run_part(lambda stop: serve(config, stop))
+
+
+async def serve(config: ProxyConfig, stop: StopRequest) -> None:
+    """Open everything, say so, and wait to be told to stop."""
+    tune_memory()
+    clock = SystemClock()
+    files = open_files()
+    config = settled(config, files)
+    metrics = PartMetrics(PART)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(LoopLag(metrics))
+        brokers: Brokers
+        if config.broker_service_url:
+            brokers = ListedBrokers(config)
+        else:
+            zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
+            brokers = await stack.enter_async_context(RegisteredBrokers(zookeeper))
+        proxy = await stack.enter_async_context(
+            Proxy(config, brokers=brokers, network=AsyncioNetwork())
+        )
+        metrics.register(ProxyMetrics(proxy).collect)
+        app = part_app(metrics, check_health=proxy.check_health, resource=Resource.cluster(PART))
+        await stack.enter_async_context(
+            HttpServer(
+                app,
+                config.bind_address,
+                config.web_port,
+                clock=clock,
+                connections_max=files.http,
+                metrics=metrics,
+            )
+        )
+        await announce(stack, proxy, stop)
+        await stop.wait()
+
+
+def settled(config: ProxyConfig, files: OpenFiles) -> ProxyConfig:
+    """``config`` with the ports that it has got, and the clients for whom there is room: a client
+    that is joined to a broker takes two files.
+
+    Raises ``ServerStartError`` where a port cannot be listened on.
+    """
+    halved = replace(files, own=files.own + files.clients // 2)
+    allowed = connections_allowed(config.connections, halved)
+    return replace(
+        config,
+        port=free_port(config.bind_address, config.port),
+        web_port=free_port(config.bind_address, config.web_port),
+        connections=replace(config.connections, connections_max=allowed.connections_max),
+    )
+
+
+async def announce(stack: AsyncExitStack, proxy: Proxy, stop: StopRequest) -> None:
+    """Tell the supervisor, if there is one, that the proxy serves; from then on obey it."""
+    config = proxy.config
+    host = config.advertised_address or config.bind_address
+    web = f"http://{host}:{config.web_port}"
+    addresses = {
+        "pulsar": f"pulsar://{host}:{config.port}",
+        "web": web,
+        "metrics": f"{web}/metrics/",
+    }
+    connections_max = config.connections.connections_max
+    log.info("proxy serves", extra={**addresses, "connections_max": connections_max})
+    commands = PartCommands(shutdown=stop.ask, check_health=proxy.check_health)
+    await stack.enter_async_context(obeying_supervisor(PART, SERVER_VERSION, commands, addresses))

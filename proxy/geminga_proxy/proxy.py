@@ -1,0 +1,103 @@
+"""The proxy put together: what it is made of, and what opens and closes in which order.
+
+Everything outside (network, brokers, clock) comes in through the constructor, so that the same
+proxy runs as a process and inside a simulation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+from geminga_proxy.brokers import Brokers
+from geminga_proxy.config import ProxyConfig
+from geminga_proxy.connection import ClientConnection, ConnectionContext
+from geminga_proxy.errors import NoBroker
+from geminga_proxy.lookups import Lookups
+from geminga_proxy.splice import Splices
+from geminga_proxy.targets import Target, TargetRules
+from geminga_runtime.network import Listener, Network
+from geminga_runtime.service import Service
+from geminga_server.connection_limits import ConnectionLimits
+
+log = logging.getLogger(__name__)
+
+# How often silent splices are looked for: often enough that the read timeout is kept by a tenth.
+REVIEW_S = 7.5
+# Brokers that are told of the end get so long to let go of the clients' producers and consumers.
+LET_GO_TIMEOUT_S = 1.0
+
+
+class Proxy(Service):
+    """One proxy. Entered, it serves; left, it hands clients' connections back to their brokers."""
+
+    def __init__(self, config: ProxyConfig, *, brokers: Brokers, network: Network) -> None:
+        super().__init__()
+        self.config = config
+        self._network = network
+        self._listener: Listener | None = None
+        self.splices = Splices(config.targets.broker_proxy_read_timeout_s)
+        self.lookups = Lookups(brokers, network, config)
+        self.context = ConnectionContext(
+            config=config,
+            network=network,
+            brokers=brokers,
+            lookups=self.lookups,
+            splices=self.splices,
+            limits=ConnectionLimits(config.connections),
+            rules=rules_of(config, brokers),
+            spawn=lambda work, name: self.spawn(work, name=name),
+        )
+
+    @property
+    def port(self) -> int:
+        """Where it listens, once it is open."""
+        assert self._listener is not None, "the proxy is not open"
+        return self._listener.port
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self.context.limits)
+
+    async def check_health(self) -> None:
+        """Raise ``NoBroker`` where no broker is known, so that no client can be served."""
+        if not self.context.brokers.view.service_urls:
+            raise NoBroker("no broker is there")
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self.lookups)
+        stack.push_async_callback(self._close_connections)
+        config = self.config
+        self._listener = await self._network.listen(
+            lambda: ClientConnection(self.context), config.bind_address, config.port
+        )
+        stack.push_async_callback(self._listener.close)
+        self.spawn_every(REVIEW_S, self._review, name="review splices")
+
+    async def _review(self) -> None:
+        self.splices.review(REVIEW_S)
+
+    async def _close_connections(self) -> None:
+        """Brokers' sides first: a client comes back through another proxy at once, and must find
+        its producer's name and its exclusive subscription free."""
+        for connection in list(self.context.open):
+            connection.close()
+        splices = list(self.splices.open)
+        try:
+            async with asyncio.timeout(LET_GO_TIMEOUT_S):
+                await asyncio.gather(*(splice.leave_broker() for splice in splices))
+        except TimeoutError:
+            log.info("brokers did not close all connections of clients in time")
+        for splice in list(self.splices.open):
+            splice.end()
+
+
+def rules_of(config: ProxyConfig, brokers: Brokers) -> TargetRules:
+    """What clients may be connected to. Where brokers are given as URLs, and no ports, the ports in
+    the URLs: their other brokers listen on the same."""
+    ports = frozenset(config.targets.broker_proxy_allowed_target_ports)
+    if not ports and brokers.view.targets is None:
+        ports = frozenset(Target.parse(url).port for url in brokers.view.service_urls)
+    return TargetRules(config.targets.broker_proxy_allowed_host_names, ports)
