@@ -69,7 +69,7 @@ class BrokerView:
     @classmethod
     def of_urls(cls, service_url: str, web_url: str) -> BrokerView:
         """The view of brokers given as ``pulsar://HOST:PORT,HOST:PORT`` and ``http://...``."""
-        return cls(_each(service_url), _each(web_url))
+        return cls(urls_in(service_url), urls_in(web_url))
 
 
 class Brokers(Protocol):
@@ -141,7 +141,7 @@ class RegisteredBrokers(Service):
         return records
 
 
-def _each(url: str) -> tuple[str, ...]:
+def urls_in(url: str) -> tuple[str, ...]:
     """``scheme://a`` and ``scheme://b`` of ``scheme://a,b``; none of an empty string."""
     if not url:
         return ()

@@ -49,6 +49,23 @@ class TargetConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebConfig:
+    """How REST requests are forwarded."""
+
+    concurrent_http_requests_max: Annotated[int, Ge(1), Upstream("maxConcurrentHttpRequests")] = (
+        1_024
+    )
+    """How many requests are forwarded at once; more are refused."""
+    http_proxy_timeout_s: Annotated[float, Gt(0), Upstream("httpProxyTimeout")] = 300.0
+    """How long a broker that took a request may neither take nor say anything."""
+    http_input_replay_bytes_max: Annotated[int, Ge(0), Upstream("httpInputMaxReplayBufferSize")] = (
+        5 * 1024 * 1024
+    )
+    """How much of a request's body is kept, to be sent again where a broker redirects to another
+    one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyConfig(PartConfig):
     """The settings of one proxy; port 0 takes any free one."""
 
@@ -72,6 +89,7 @@ class ProxyConfig(PartConfig):
     """The port of REST and metrics; 0 takes a free one."""
     connections: Annotated[InboundConfig, INLINE] = field(default_factory=InboundConfig)
     targets: Annotated[TargetConfig, INLINE] = field(default_factory=TargetConfig)
+    web: Annotated[WebConfig, INLINE] = field(default_factory=WebConfig)
     keepalive_s: Annotated[float, Gt(0), Upstream("keepAliveIntervalSeconds")] = 30.0
     """How often a silent client that asks for topics is asked for a sign of life; after two it is
     cut off. Also how long a client may take to say CONNECT. A broker asks clients that are joined

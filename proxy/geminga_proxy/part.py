@@ -17,6 +17,7 @@ from geminga_proxy.brokers import Brokers, ListedBrokers, RegisteredBrokers
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.metrics import ProxyMetrics
 from geminga_proxy.proxy import Proxy
+from geminga_proxy.web import Forwarding
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
@@ -65,9 +66,11 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
         )
         metrics.register(ProxyMetrics(proxy).collect)
         app = part_app(metrics, check_health=proxy.check_health, resource=Resource.cluster(PART))
+        forwarding = Forwarding(app, brokers, AsyncioNetwork(), config)
+        await stack.enter_async_context(forwarding)
         await stack.enter_async_context(
             HttpServer(
-                app,
+                forwarding,
                 config.bind_address,
                 config.web_port,
                 clock=clock,

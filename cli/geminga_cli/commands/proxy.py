@@ -34,8 +34,9 @@ PAGES = HelpPages(
         Subject(
             "cluster",
             "where the brokers are, and which of them clients are connected to",
-            ("zookeeper*", "broker_*", "function_*", "targets.*", "concurrent_*"),
+            ("zookeeper*", "broker_*", "targets.*", "concurrent_*"),
         ),
+        Subject("rest", "how REST is forwarded", ("web.*", "function_*")),
         Subject("process", "logs", ("log_*",)),
     ),
 )

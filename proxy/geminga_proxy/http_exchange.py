@@ -1,0 +1,127 @@
+"""One HTTP request to a broker and its answer, streamed both ways.
+
+A connection for each: requests are rare, and one that has just been made cannot have been closed
+meanwhile. What is read is bounded by the stream's buffer, what is written by the transport's: the
+slower side holds the other one up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import h11
+
+from geminga_proxy.errors import BrokerSilent, BrokerUnreachable
+from geminga_runtime.network import Network
+
+READ_BYTES = 64 * 1024
+DEFAULT_PORT = 80
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked: ``target`` is the path with its query, ``headers`` go with a Host of the
+    broker's; they say how the body is framed."""
+
+    method: bytes
+    target: bytes
+    headers: Headers
+
+
+class HttpExchange:
+    """A request that was sent but for its body, and its answer."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._timeout_s = timeout_s
+        self._http = h11.Connection(h11.CLIENT)
+
+    async def begin(self, request: Request, host: str) -> None:
+        """Send the request's head."""
+        headers = [(b"host", host.encode()), (b"connection", b"close"), *request.headers]
+        head = h11.Request(method=request.method, target=request.target, headers=headers)
+        await self._send(head)
+
+    async def send_body(self, pieces: AsyncIterator[bytes]) -> None:
+        """Send the request's body, as fast as the broker takes it."""
+        async for piece in pieces:
+            await self._send(h11.Data(data=piece))
+        await self._send(h11.EndOfMessage())
+
+    async def head(self) -> h11.Response:
+        """The status and the headers of the answer."""
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Response):
+                return event
+            if not isinstance(event, h11.InformationalResponse):
+                raise BrokerUnreachable("it closed the connection without an answer")
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The pieces of the answer's body."""
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                return
+            else:
+                raise BrokerUnreachable("it closed the connection before its answer was complete")
+
+    async def _send(self, event: h11.Event) -> None:
+        encoded = self._http.send(event)
+        if encoded:
+            self._writer.write(encoded)
+            async with asyncio.timeout(self._timeout_s):
+                await self._writer.drain()
+
+    async def _next(self) -> object:
+        """The next event of the answer; raises ``TimeoutError`` where the broker is silent."""
+        while True:
+            event = self._http.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            async with asyncio.timeout(self._timeout_s):
+                self._http.receive_data(await self._reader.read(READ_BYTES))
+
+
+@asynccontextmanager
+async def exchange(
+    network: Network, url: str, *, connect_timeout_s: float, timeout_s: float
+) -> AsyncGenerator[HttpExchange]:
+    """A connection to the broker at ``http://HOST:PORT``, for one request.
+
+    ``timeout_s`` is how long the broker may neither take nor say anything. Raises
+    ``BrokerUnreachable`` where it takes no connection, or breaks it.
+    """
+    split = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=READ_BYTES, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    try:
+        async with asyncio.timeout(connect_timeout_s):
+            transport, _ = await network.connect(
+                lambda: protocol, split.hostname or "", split.port or DEFAULT_PORT
+            )
+    except OSError as error:  # a TimeoutError is one
+        raise BrokerUnreachable(
+            f"{url} cannot be reached: {error!r}", is_connected=False
+        ) from error
+    writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+    try:
+        yield HttpExchange(reader, writer, timeout_s)
+    except TimeoutError as error:
+        raise BrokerSilent(url, timeout_s) from error
+    except (OSError, h11.RemoteProtocolError) as error:
+        raise BrokerUnreachable(f"{url} does not answer: {error!r}") from error
+    finally:
+        transport.abort()
