@@ -27,6 +27,9 @@ from geminga_cluster.namespaces import Namespaces
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies
+from geminga_proxy.brokers import RegisteredBrokers
+from geminga_proxy.config import ProxyConfig
+from geminga_proxy.proxy import Proxy
 from geminga_runtime.errors import GemingaError
 from geminga_server.authorization import ALLOW_ALL
 from geminga_simulation.faults import FULL_MENU
@@ -62,13 +65,14 @@ FREQUENT_SNAPSHOTS = PublishConfig(deduplication_snapshot_entries=10)
 class Shape:
     """How many bookies and brokers there are, and on how many bookies an entry is stored.
 
-    ``recovers``: lost copies are made again (auto-recovery in the bookies' processes).
+    ``proxies``: so many stand before the brokers, and clients use them. ``recovers``: lost copies are made again (auto-recovery in the bookies' processes).
     """
 
     bookies: int = 1
     brokers: int = 1
     sizes: Sizes = ONE_COPY
     recovers: bool = False
+    proxies: int = 0
 
 
 # What stories of messages are told on, in turn, and what hosts suffer while they are.
@@ -91,6 +95,7 @@ class Cluster:
             else Storage(world, shape.bookies)
         )
         self.brokers = [world.host(f"broker-{number}") for number in range(shape.brokers)]
+        self.proxies = [world.host(f"proxy-{number}") for number in range(shape.proxies)]
         self._ledgers = ledgers
         sizes = shape.sizes
         self._log = replace(
@@ -101,7 +106,8 @@ class Cluster:
         )
         # The broker of each host's life.
         self._serving: dict[tuple[Host, int], Broker] = {}
-        addresses = ",".join(f"{broker.name}:{BROKER_PORT}" for broker in self.brokers)
+        fronts = self.proxies or self.brokers
+        addresses = ",".join(f"{front.name}:{BROKER_PORT}" for front in fronts)
         self.service_url = f"pulsar://{addresses}"
 
     async def open(self) -> None:
@@ -116,6 +122,8 @@ class Cluster:
             )
         for broker in self.brokers:
             broker.start(self._run_broker)
+        for proxy in self.proxies:
+            proxy.start(self._run_proxy)
 
     async def create_namespace(self, namespace: NamespaceName, policies: Policies) -> None:
         """Make a namespace in this cluster that has these policies."""
@@ -157,6 +165,19 @@ class Cluster:
             self._serving[life] = broker
             yield
             del self._serving[life]
+
+    async def _run_proxy(self, host: Host) -> None:
+        await _keep_up(lambda: self._proxy_process(host))
+
+    @asynccontextmanager
+    async def _proxy_process(self, host: Host) -> AsyncGenerator[None, None]:
+        config = ProxyConfig(bind_address=host.name, port=BROKER_PORT)
+        async with (
+            host.coordination() as session,
+            RegisteredBrokers(session) as brokers,
+            Proxy(config, brokers=brokers, network=host.network),
+        ):
+            yield
 
     async def do(self, host: Host, what: Callable[[Broker], Awaitable[None]]) -> None:
         """Have a broker do something, if it serves. Raises ``HostCrashed``, and what that does."""

@@ -18,6 +18,7 @@ SHARES = {
     "garbage": 25,
     "ledgers": 60,
     "messaging": 50,
+    "proxy": 10,
     "reading": 25,
     "tailing": 30,
     "takeover": 25,
