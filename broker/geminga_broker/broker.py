@@ -23,7 +23,6 @@ from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.bundles import Bundle
-from geminga_broker.ownership.listeners import BindAddress
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.ownership.placement import EvenlySpread
 from geminga_broker.policies.follower import PolicyFollower
@@ -68,12 +67,17 @@ class Broker(Service):
         random: Random,
         authorizer: Authorizer,
         authentication: Authentication = AUTHENTICATION_DISABLED,
+        tls_network: Network | None = None,
     ) -> None:
+        """``tls_network`` listens for the connections that clients secure; ``config`` has the
+        certificate."""
         super().__init__()
-        assert min(config.port, config.web_port) > 0, "the ports go into records: choose them first"
+        assert min(config.ports.values()) > 0, "the ports go into records: choose them first"
+        assert not config.tls.is_on or tls_network is not None, "TLS would be told, and not served"
         self.config = config
         self._coordination = coordination
         self._network = network
+        self._tls_network = tls_network
         self._clock = clock
         self._random = random
         self._authorizer = authorizer
@@ -148,12 +152,14 @@ class Broker(Service):
     async def _listen(self, stack: AsyncExitStack) -> None:
         """Take connections on the broker's own port, and on those of its other listeners."""
         config = self.config
-        own = BindAddress("", "pulsar", config.bind_address, config.port)
-        for bind in (own, *config.listeners.binds):
-            if bind.scheme == "pulsar":
-                connection = partial(Connection, self._context, bind.listener)
-                listener = await self._network.listen(connection, bind.host, bind.port)
-                stack.push_async_callback(listener.close)
+        for bind in config.binds:
+            if bind.is_web:
+                continue
+            network = self._tls_network if bind.is_tls else self._network
+            assert network is not None, "the config has a certificate for it"
+            connection = partial(Connection, self._context, bind.listener)
+            listener = await network.listen(connection, bind.host, bind.port)
+            stack.push_async_callback(listener.close)
 
     def _policy_follower(self) -> PolicyFollower:
         return PolicyFollower(

@@ -6,6 +6,7 @@ and nowhere else. What belongs to no subject but the broker itself is declared h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -14,12 +15,13 @@ from annotated_types import Gt
 from geminga_broker.admin.config import AdminConfig
 from geminga_broker.managed_ledger.config import CacheConfig, Interceptor
 from geminga_broker.ownership.address import BrokerAddress
-from geminga_broker.ownership.listeners import ListenerConfig
+from geminga_broker.ownership.listeners import BindAddress, ListenerConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.config import TopicsConfig
 from geminga_ledger import LedgerConfig
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
+from geminga_server.tls import TlsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,12 @@ class BrokerConfig(PartConfig):
     """The port of the Pulsar protocol; 0 takes a free one."""
     web_port: Annotated[Port, Upstream("webServicePort")] = 8080
     """The port of REST and metrics; 0 takes a free one."""
+    port_tls: Annotated[Port, Upstream("brokerServicePortTls")] = 6651
+    """The port of the Pulsar protocol with TLS, where there is a certificate; 0 takes a free one.
+    """
+    web_port_tls: Annotated[Port, Upstream("webServicePortTls")] = 8443
+    """The port of REST and metrics with TLS, where there is a certificate; 0 takes a free one."""
+    tls: TlsConfig = field(default_factory=TlsConfig)
     listeners: Annotated[ListenerConfig, INLINE] = field(default_factory=ListenerConfig)
     former_broker_ids: tuple[str, ...] = ()
     """Ids (`host:web port`) this broker had before, when its ports or its address changed: its
@@ -61,6 +69,28 @@ class BrokerConfig(PartConfig):
     stats_period_s: Annotated[float, Gt(0), Upstream("statsUpdateFrequencyInSecs")] = 60.0
     """Over how long rates are measured."""
 
+    def __post_init__(self) -> None:
+        secured = next((each for each in self.listeners.binds if each.is_tls), None)
+        if secured is not None and not self.tls.is_on:
+            raise ValueError(
+                f"bind_addresses: {secured.scheme}://{secured.host}:{secured.port} wants TLS, for "
+                "which tls.certificate_file is missing"
+            )
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """The ports of its own that it listens on, by the names of their settings."""
+        ports = {"port": self.port, "web_port": self.web_port}
+        secured = {"port_tls": self.port_tls, "web_port_tls": self.web_port_tls}
+        return ports | secured if self.tls.is_on else ports
+
+    @property
+    def binds(self) -> tuple[BindAddress, ...]:
+        """All it listens on: its own ports, then the further ones of its listeners."""
+        schemes = zip(("pulsar", "http", "pulsar+ssl", "https"), self.ports.values(), strict=False)
+        own = (BindAddress("", scheme, self.bind_address, port) for scheme, port in schemes)
+        return (*own, *self.listeners.binds)
+
     @property
     def advertised_host(self) -> str:
         """What clients are told to connect to, and what the broker's id is made of. With listeners
@@ -76,7 +106,9 @@ class BrokerConfig(PartConfig):
             broker_id=f"{host}:{self.web_port}",
             broker_url=listeners.url("pulsar") or f"pulsar://{host}:{self.port}",
             http_url=listeners.url("http") or f"http://{host}:{self.web_port}",
-            broker_url_tls=listeners.url("pulsar+ssl"),
-            http_url_tls=listeners.url("https"),
+            broker_url_tls=listeners.url("pulsar+ssl")
+            or (f"pulsar+ssl://{host}:{self.port_tls}" if self.tls.is_on else ""),
+            http_url_tls=listeners.url("https")
+            or (f"https://{host}:{self.web_port_tls}" if self.tls.is_on else ""),
             listeners=listeners.records,
         )

@@ -18,7 +18,6 @@ FIXED = {
     "acknowledgmentAtBatchIndexLevelEnabled": True,
     "authenticationEnabled": False,
     "authorizationEnabled": False,
-    "tlsEnabled": False,
     "transactionCoordinatorEnabled": False,
     "webSocketServiceEnabled": False,
     "functionsWorkerEnabled": False,
@@ -32,6 +31,7 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
         for each in settings_of(BrokerConfig).values()
         if each.upstream is not None
     }
+    has_tls = config.tls.is_on
     told |= FIXED | {
         "metadataStoreUrl": f"zk:{config.zookeeper}",
         "metadataStoreSessionTimeoutMillis": config.zookeeper_session_timeout_s * 1000,
@@ -41,6 +41,9 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
         # Java's words for a number that need not be there.
         "brokerServicePort": f"Optional[{config.port}]",
         "webServicePort": f"Optional[{config.web_port}]",
+        "brokerServicePortTls": f"Optional[{config.port_tls}]" if has_tls else "Optional.empty",
+        "webServicePortTls": f"Optional[{config.web_port_tls}]" if has_tls else "Optional.empty",
+        "tlsEnabled": has_tls,
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (
             config.policies.inactivity.unused_s_max or ""
         ),

@@ -33,6 +33,7 @@ from geminga_server.open_files import OpenFiles, open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
 from geminga_server.supervision import part_name
+from geminga_server.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ HEALTH_RETRY_S = 5.0
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a broker until it is told to stop; returns the process's exit code."""
     config = load_config(BrokerConfig, PART, file=file, flags=flags)
-    require_distinct({"--port": config.port, "--web-port": config.web_port})
+    require_distinct({f"--{name.replace('_', '-')}": port for name, port in config.ports.items()})
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
     return run_part(lambda stop: serve(config, stop))
 
@@ -64,6 +65,9 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
         if config.initialize:
             await initialize(zookeeper, config)
+        tls: ServerTls | None = None
+        if config.tls.is_on:
+            tls = await stack.enter_async_context(ServerTls(config.tls))
         broker = await stack.enter_async_context(
             Broker(
                 config,
@@ -72,34 +76,28 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
                 clock=clock,
                 random=Random(),  # noqa: S311 - jitter and names, no secrets
                 authorizer=ALLOW_ALL,
+                tls_network=AsyncioNetwork(tls.context) if tls else None,
             )
         )
         services = broker.services(runtime_configuration(config))
         app = create_app(services)
-        http = await stack.enter_async_context(
-            HttpServer(
-                app,
-                config.bind_address,
-                config.web_port,
+        http: HttpServer | None = None  # the first one, which counts the others' connections too
+        for bind in config.binds:
+            if not bind.is_web:
+                continue
+            server = HttpServer(
+                answering_for(bind.listener, app) if bind.listener else app,
+                bind.host,
+                bind.port,
                 clock=clock,
                 connections_max=files.http,
-                metrics=services.part_metrics,
+                metrics=None if http else services.part_metrics,
+                beside=http,
                 routine_paths=ROUTINE_PATHS,
+                tls=tls.context if tls and bind.is_tls else None,
             )
-        )
-        for bind in config.listeners.binds:
-            if bind.scheme == "http":
-                answer = answering_for(bind.listener, app)
-                await stack.enter_async_context(
-                    HttpServer(
-                        answer,
-                        bind.host,
-                        bind.port,
-                        clock=clock,
-                        beside=http,
-                        routine_paths=ROUTINE_PATHS,
-                    )
-                )
+            await stack.enter_async_context(server)
+            http = http or server
         await check_health(broker)
         await announce(stack, broker, stop)
         await stop.wait()
@@ -113,10 +111,13 @@ def settled(config: BrokerConfig, files: OpenFiles) -> BrokerConfig:
     host = config.bind_address
     for bind in config.listeners.binds:
         free_port(bind.host, bind.port)
+    has_tls = config.tls.is_on
     return replace(
         config,
         port=free_port(host, config.port),
         web_port=free_port(host, config.web_port),
+        port_tls=free_port(host, config.port_tls) if has_tls else config.port_tls,
+        web_port_tls=free_port(host, config.web_port_tls) if has_tls else config.web_port_tls,
         connections=connections_allowed(config.connections, files),
     )
 
@@ -143,11 +144,14 @@ async def wait_until_healthy(broker: Broker) -> None:
 
 async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> None:
     """Tell the supervisor, if there is one, that the broker serves; from then on obey it."""
+    address = broker.address
     addresses = {
-        "pulsar": broker.address.broker_url,
-        "web": broker.address.http_url,
-        "metrics": f"{broker.address.http_url}/metrics/",
+        "pulsar": address.broker_url,
+        "web": address.http_url,
+        "metrics": f"{address.http_url}/metrics/",
     }
+    if broker.config.tls.is_on:
+        addresses |= {"pulsar_tls": address.broker_url_tls, "web_tls": address.http_url_tls}
     connections_max = broker.config.connections.connections_max
     log.info("broker serves", extra={**addresses, "connections_max": connections_max})
     commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)
@@ -156,10 +160,16 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
 
 async def initialize(coordination: Coordination, config: BrokerConfig) -> None:
     """Write the cluster's first records where they are missing, and where it is reached now."""
+    address = config.address
     await initialize_cluster_metadata(
         coordination,
         config.cluster,
-        ClusterUrls(config.address.http_url, config.address.broker_url),
+        ClusterUrls(
+            service_url=address.http_url,
+            broker_service_url=address.broker_url,
+            service_url_tls=address.http_url_tls,
+            broker_service_url_tls=address.broker_url_tls,
+        ),
         instance_id=str(uuid.uuid4()),
         replace_urls=True,
     )

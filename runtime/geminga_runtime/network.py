@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
@@ -29,6 +32,9 @@ Address = tuple[
 
 # Connections that wait to be accepted: a restarted broker sees all its clients within a second.
 BACKLOG = 1024
+# How long a client may take for its TLS handshake: a few round trips, and time for a busy machine.
+# Until then its connection counts for no limit of the server's.
+TLS_HANDSHAKE_TIMEOUT_S = 10.0
 
 
 class Listener(Protocol):
@@ -86,8 +92,13 @@ class AsyncioListener:
 class AsyncioNetwork:
     """TCP through the running event loop; Nagle's algorithm is off, for we coalesce ourselves.
 
-    Names are resolved at each connection, and all addresses of a name are tried in turn.
+    Names are resolved at each connection, and all addresses of a name are tried in turn. With
+    ``accept_tls`` each stream that is accepted is secured, and its protocol made when the handshake
+    is over; streams that are opened are plain.
     """
+
+    def __init__(self, accept_tls: SSLContext | None = None) -> None:
+        self._accept_tls = accept_tls
 
     async def connect(
         self, factory: Callable[[], ProtocolT], host: str, port: int
@@ -104,13 +115,21 @@ class AsyncioNetwork:
     ) -> Listener:
         """Accept streams on ``host:port`` (0: any free port); raises ``OSError`` if it is taken."""
         loop = asyncio.get_running_loop()
-        listener = AsyncioListener(await loop.create_server(factory, host, port, backlog=BACKLOG))
+        tls = self._accept_tls
+        timeout_s = TLS_HANDSHAKE_TIMEOUT_S if tls is not None else None
+
+        async def listen(port: int) -> AsyncioListener:
+            server = await loop.create_server(
+                factory, host, port, backlog=BACKLOG, ssl=tls, ssl_handshake_timeout=timeout_s
+            )
+            return AsyncioListener(server)
+
+        listener = await listen(port)
         if listener.is_one_port:
             return listener
         # "localhost" is two addresses, and port 0 gave each its own: take the first for both.
         await listener.close()
-        server = await loop.create_server(factory, host, listener.port, backlog=BACKLOG)
-        return AsyncioListener(server)
+        return await listen(listener.port)
 
 
 async def _connected_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:

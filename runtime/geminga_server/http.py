@@ -23,6 +23,8 @@ from geminga_server.open_files import HTTP_MAX
 from geminga_server.ports import cannot_listen, family_of
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from uvicorn import Server
 
     from geminga_server.http_connections import HttpConnections
@@ -52,8 +54,9 @@ class HttpServer(Service):
     Of ``connections_max`` connections those that are idle make room for new ones. Raises
     ``ServerStartError`` where the address cannot be had. ``metrics`` show the connections while it
     is open. ``beside`` is an open server of the same process: its bound and its metrics hold for
-    both together. ``routine_paths`` are asked for all the time (``RequestLog``). Closing takes no
-    new connections, lets answers under way finish for a second, then cuts them off.
+    both together. ``routine_paths`` are asked for all the time (``RequestLog``). With ``tls`` it is
+    HTTPS. Closing takes no new connections, lets answers under way finish for a second, then cuts
+    them off.
     """
 
     def __init__(
@@ -67,12 +70,14 @@ class HttpServer(Service):
         metrics: PartMetrics | None = None,
         beside: HttpServer | None = None,
         routine_paths: Collection[str] = ROUTINE_PATHS,
+        tls: SSLContext | None = None,
     ) -> None:
         super().__init__()
         self._app = RequestLog(app, clock or SystemClock(), routine_paths)
         self._connections_max = connections_max
         self._metrics = metrics
         self._beside = beside
+        self._tls = tls
         self._connections: HttpConnections | None = None
         self._host = host
         self._wanted_port = port
@@ -97,7 +102,7 @@ class HttpServer(Service):
             collect = partial(connections.families, self._metrics.part)
             self._metrics.register(collect)
             stack.callback(self._metrics.unregister, collect)
-        server = _make_server(self._app, connections)
+        server = _make_server(self._app, connections, self._tls)
         await server.on_tick(0)
         await server.startup(sockets=[listening])
         stack.push_async_callback(self._shut, server, listening)
@@ -176,7 +181,7 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ServerStartError(cannot_listen(host, port, error)) from error
 
 
-def _make_server(app: AsgiApp, connections: HttpConnections) -> Server:
+def _make_server(app: AsgiApp, connections: HttpConnections, tls: SSLContext | None) -> Server:
     from uvicorn import Config, Server  # noqa: PLC0415 - as above
 
     from geminga_server.http_connections import HttpConnection  # noqa: PLC0415
@@ -196,6 +201,7 @@ def _make_server(app: AsgiApp, connections: HttpConnections) -> Server:
         timeout_keep_alive=KEEP_ALIVE_S,
     )
     config.load()
+    config.ssl = tls  # uvicorn's own would be made of files, once
     server = Server(config)
     server.lifespan = config.lifespan_class(config)
     return server

@@ -57,7 +57,8 @@ def elsewhere(request: Request, owner: Owner) -> str:
     ]
     query.append(("authoritative", "true" if owner.is_authoritative else "false"))
     # The routed path is the raw one: the owner gets the name as it was sent.
-    return f"{owner.web_url(listener_of(request))}{request.scope['path']}?{urlencode(query)}"
+    url = owner.web_url(listener_of(request), is_tls=request.url.scheme == "https")
+    return f"{url}{request.scope['path']}?{urlencode(query)}"
 
 
 async def partitioned(services: Services, topic: TopicName) -> PartitionedTopicMetadata:

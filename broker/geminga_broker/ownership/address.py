@@ -73,12 +73,15 @@ class Owner:
             broker_url_tls=listener.broker_service_url_tls or "",
         )
 
-    def web_url(self, listener: str) -> str:
+    def web_url(self, listener: str, *, is_tls: bool = False) -> str:
         """Where requests that came by that listener are sent on to: its own URL of HTTP, where the
-        owner has one for it."""
+        owner has one for it; of HTTPS, for those that came with TLS, where the owner serves it."""
         advertised = self.listeners.get(listener)
-        outside = advertised and (advertised.broker_http_url or advertised.broker_https_url)
-        return outside or self.http_url or self.http_url_tls
+        plain, secured = self.http_url, self.http_url_tls
+        if advertised and (advertised.broker_http_url or advertised.broker_https_url):
+            plain = advertised.broker_http_url or ""
+            secured = advertised.broker_https_url or ""
+        return (secured or plain) if is_tls else (plain or secured)
 
 
 def owner_at(address: BrokerAddress, *, is_self: bool) -> Owner:

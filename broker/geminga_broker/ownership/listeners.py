@@ -18,7 +18,7 @@ from geminga_protocol.records.brokers import AdvertisedListener
 from geminga_server.config import Upstream
 
 SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
-PLAIN_SCHEMES = ("pulsar", "http")
+TLS_SCHEMES = ("pulsar+ssl", "https")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +31,8 @@ class ListenerConfig:
     internal_listener_name: Annotated[str, Upstream("internalListenerName")] = ""
     """The listener for other brokers, and for clients that name none; empty: the first one."""
     bind_addresses: Annotated[tuple[str, ...], Upstream("bindAddresses")] = ()
-    """Further ports, each `NAME:SCHEME://HOST:PORT` with pulsar or http: clients that come by one
-    are answered for the listener NAME."""
+    """Further ports, each `NAME:SCHEME://HOST:PORT`: clients that come by one are answered for the
+    listener NAME."""
 
     def __post_init__(self) -> None:
         parse_bind_addresses(self.bind_addresses, self.advertised)
@@ -51,12 +51,22 @@ class ListenerConfig:
 @dataclass(frozen=True, slots=True)
 class BindAddress:
     """A port that the broker listens on, and the listener for which it answers there: "" is the
-    internal one. ``scheme`` is ``pulsar`` or ``http``."""
+    internal one. ``scheme`` is one of ``SCHEMES``."""
 
     listener: str
     scheme: str
     host: str
     port: int
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether connections to it are secured."""
+        return self.scheme in TLS_SCHEMES
+
+    @property
+    def is_web(self) -> bool:
+        """Whether it is for HTTP, and not for the Pulsar protocol."""
+        return self.scheme.startswith("http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +133,12 @@ def parse_listeners(entries: Iterable[str], internal: str = "") -> Listeners:
 def parse_bind_addresses(entries: Iterable[str], listeners: Listeners) -> tuple[BindAddress, ...]:
     """The addresses that ``bind_addresses`` lists.
 
-    Raises ``ValueError`` for an entry that is not ``NAME:SCHEME://HOST:PORT``, one for TLS, and one
-    whose listener is not advertised: every lookup that came by it would fail.
+    Raises ``ValueError`` for an entry that is not ``NAME:SCHEME://HOST:PORT``, and one whose
+    listener is not advertised: every lookup that came by it would fail.
     """
     addresses: list[BindAddress] = []
     for entry in entries:
         address = BindAddress(*_parse("bind_addresses", entry))
-        if address.scheme not in PLAIN_SCHEMES:
-            raise ValueError(
-                f"bind_addresses: {entry} wants TLS, which this broker does not serve: "
-                "bind pulsar:// or http://, and let a load balancer in front of it end TLS"
-            )
         if address.listener not in listeners.urls:
             raise ValueError(
                 f"bind_addresses: {entry} is for the listener {address.listener}, which "

@@ -135,12 +135,44 @@ def test_brokers_that_listen_everywhere_are_called_after_their_internal_listener
     assert config_of(advertised).address.broker_id == "broker1:8080"
 
 
+CERTIFICATE = {"GEMINGA_BROKER_TLS__CERTIFICATE_FILE": "/etc/geminga/tls/broker.pem"}
+
+
+def test_tls_is_advertised_where_there_is_a_certificate() -> None:
+    plain = config_of({"GEMINGA_BROKER_ADVERTISED_ADDRESS": "broker1"})
+    assert (plain.address.broker_url_tls, plain.address.http_url_tls) == ("", "")
+    assert list(plain.ports) == ["port", "web_port"]
+    config = config_of({"GEMINGA_BROKER_ADVERTISED_ADDRESS": "broker1", **CERTIFICATE})
+    assert config.address.broker_url_tls == "pulsar+ssl://broker1:6651"
+    assert config.address.http_url_tls == "https://broker1:8443"
+    assert [(bind.scheme, bind.port) for bind in config.binds] == [
+        ("pulsar", 6650),
+        ("http", 8080),
+        ("pulsar+ssl", 6651),
+        ("https", 8443),
+    ]
+
+
+def test_the_internal_listener_has_the_brokers_own_tls_address_unless_it_names_one() -> None:
+    config = config_of({**LISTENERS, **CERTIFICATE})
+    assert config.address.broker_url_tls == "pulsar+ssl://broker:6651"
+    advertised = LISTENERS["GEMINGA_BROKER_ADVERTISED_LISTENERS"]
+    named = {"GEMINGA_BROKER_ADVERTISED_LISTENERS": f"{advertised},internal:pulsar+ssl://b:7651"}
+    assert config_of({**CERTIFICATE, **named}).address.broker_url_tls == "pulsar+ssl://b:7651"
+
+
+def test_bind_addresses_with_tls_are_served_where_there_is_a_certificate() -> None:
+    bound = {"GEMINGA_BROKER_BIND_ADDRESSES": "external:pulsar+ssl://0.0.0.0:16651"}
+    config = config_of({**LISTENERS, **bound, **CERTIFICATE})
+    assert (config.binds[-1].listener, config.binds[-1].is_tls) == ("external", True)
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
     [
         ("ADVERTISED_LISTENERS", "localhost:6650", "advertised_listeners: 'localhost:6650' is not"),
         ("INTERNAL_LISTENER_NAME", "inside", "inside is none of the advertised listeners"),
-        ("BIND_ADDRESSES", "external:pulsar+ssl://0.0.0.0:6651", "wants TLS"),
+        ("BIND_ADDRESSES", "external:pulsar+ssl://0.0.0.0:6651", "wants TLS, for which tls"),
     ],
 )
 def test_listeners_that_serve_nobody_are_a_wrong_setting(

@@ -95,8 +95,6 @@ def test_a_bind_address_is_for_its_listener() -> None:
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ("external:pulsar+ssl://0.0.0.0:6651", "wants TLS, which this broker does not serve"),
-        ("external:https://0.0.0.0:8443", "wants TLS, which this broker does not serve"),
         ("elsewhere:pulsar://0.0.0.0:6651", "which advertised_listeners does not list"),
         ("external:pulsar://0.0.0.0", "is not NAME:SCHEME://HOST:PORT"),
         ("16650", "is not NAME:SCHEME://HOST:PORT"),
