@@ -144,7 +144,13 @@ class StreamPlanner:
         if not backlogs:
             return None
         ends = self._ends(backlogs, snapshot, limit)
-        places = {topic: place for topic, place in start.places.items() if topic not in gone}
+        # Also of topics that the batch does not read, the checkpoint gets the name that outlives the
+        # ledger which was read to its end: that one may be deleted while the query is down.
+        places = {
+            topic: Place(begins[topic]) if topic in begins else place
+            for topic, place in start.places.items()
+            if topic not in gone
+        }
         places |= {topic: Place(end) for topic, end in ends.items()}
         ranges = {
             topic: snapshot.layouts[topic].between(begins[topic], end)
@@ -188,7 +194,10 @@ class StreamPlanner:
     def commit(self, end: SourceOffset) -> None:
         """Everything before ``end`` is processed, and in the checkpoint."""
         for topic, place in end.places.items():
-            self._acknowledge(topic, place.position)
+            # At the start of a ledger a query stands that begins there, or that read the ledger
+            # before it to its end, and acknowledged that under the name which it had then.
+            if end.is_initial or place.position.entry_id > 0 or place.position.batch_index > 0:
+                self._acknowledge(topic, place.position)
 
     def report(self) -> dict[str, object] | None:
         """Where topics end, as far as is known, and how far behind the query is: ``lag`` has the
@@ -268,7 +277,8 @@ class StreamPlanner:
             place = start.places.get(topic)
             # What came while the query runs, or while it did not, is read from its first message.
             begin = layout.first if place is None else place.position
-            begins[topic] = self._retained(topic, begin, layout)
+            begin = self._retained(topic, begin, layout)
+            begins[topic] = layout.settled(self._settled(topic, begin))
         return begins
 
     def _ends(

@@ -295,6 +295,34 @@ def test_a_ledger_that_was_read_may_be_closed_and_deleted_between_two_looks() ->
     assert query.read[-2:] == [(A, LogPosition(2, 0)), (A, LogPosition(2, 1))]
 
 
+def test_a_batch_that_is_repeated_does_not_need_the_ledger_that_the_one_before_it_ended() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1, 1]}), b=FakeLog())
+    query = Query(cluster, cluster.planner())
+    assert query.batch()
+    cluster.logs[A].roll()
+    cluster.logs[A].add(1)
+    assert query.plan()
+    # Spark commits the batch before, so that its ledger goes; then the driver dies.
+    cluster.logs[A].trim()
+    query.restart()
+    query.run()
+    assert query.read[-1] == (A, LogPosition(2, 0))
+
+
+def test_a_quiet_topic_does_not_need_the_ledger_that_was_read_to_its_end() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1, 1]}), b=FakeLog())
+    query = Query(cluster, cluster.planner())
+    assert query.batch()
+    cluster.logs[A].roll()
+    cluster.logs[B].add(1)
+    assert query.batch()
+    cluster.logs[A].trim()
+    cluster.logs[A].add(1)
+    query.restart()
+    assert query.batch()
+    assert query.read[-1] == (A, LogPosition(2, 0))
+
+
 def test_where_loss_is_allowed_the_first_message_that_is_left_is_read() -> None:
     cluster = FakeCluster(a=FakeLog({1: [1, 1]}), b=FakeLog())
     query = Query(cluster, cluster.planner(failOnDataLoss="false"))
