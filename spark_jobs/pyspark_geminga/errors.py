@@ -42,19 +42,24 @@ class AdminRefused(ConnectorError):
 
 
 class DataLost(ConnectorError):
-    """Messages that the query has to read are not there any more.
+    """Messages that the query has to read are not there any more, or may have been deleted: of a
+    ledger that is gone while no query looked, it is not known whether all of it had been read.
 
     ``wanted`` is where it has to go on, ``available`` the first position that the topic still
-    has (``None`` where the topic is gone).
+    has (``None`` where the topic is gone, or empty).
     """
 
     code: ClassVar[str] = "DataLost"
 
     def __init__(self, topic: str, wanted: object, available: object) -> None:
-        found = "the topic is gone" if available is None else f"the topic begins at {available}"
+        found = (
+            "the topic is gone, or empty"
+            if available is None
+            else f"the topic begins at {available}"
+        )
         super().__init__(
-            f"{topic} was read up to {wanted}, but {found}: messages between were deleted before "
-            "they were read; failOnDataLoss=false goes on with what is there"
+            f"{topic} was read up to {wanted}, but {found}: messages between may have been "
+            "deleted before they were read; failOnDataLoss=false goes on with what is there"
         )
         self.topic = topic
         self.wanted = wanted

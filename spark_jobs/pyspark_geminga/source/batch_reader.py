@@ -61,11 +61,21 @@ async def plan_batch(
     snapshot = await view.snapshot()
     topics = [topic for topic in sorted(snapshot.layouts) if pruning.wants(topic)]
 
+    first_entries: dict[str, LogPosition] = {}  # that came, of topics whose ledgers are not known
+
     async def edges(topic: str) -> tuple[LogPosition, LogPosition]:
         layout = snapshot.layouts[topic]
         start = await view.resolve(options.starting, "earliest", topic, layout)
-        start = _retained(topic, start, layout, options)
         end = await view.resolve(options.ending, "latest", topic, layout)
+        if layout.ledgers:
+            start = _retained(topic, start, layout, options)
+        elif 0 <= start.ledger_id < end.ledger_id:
+            first, is_lost = await view.begin(topic, start, end)
+            if is_lost and options.fails_on_data_loss:
+                raise DataLost(topic, tuple(start), first and tuple(first))
+            if first is not None:
+                first_entries[topic] = first
+                start = start if first.ledger_id == start.ledger_id else first
         if pruning.from_ms is not None:
             start = max(start, await view.position_at(topic, pruning.from_ms))
         if pruning.until_ms is not None:
@@ -80,7 +90,7 @@ async def plan_batch(
         options.splits,
     )
     return [
-        Part.of(topic, first, behind, snapshot.layouts[topic])
+        Part.of(topic, first, behind, snapshot.layouts[topic], has_come=first_entries.get(topic))
         for topic, (start, end) in ranges.items()
         for first, behind in parts_of(start, end, cuts.get(topic, ()))
         if snapshot.layouts[topic].may_hold(first, behind)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from geminga import (
     LATEST,
@@ -59,6 +59,14 @@ class Snapshot:
     def end_of(self, topic: str) -> LogPosition:
         """Where the topic ended."""
         return self.layouts[topic].end
+
+
+class Begin(NamedTuple):
+    """Where reading a range begins: at its ``first`` entry, ``None`` where nothing comes.
+    ``is_lost``: entries before that one, but within the range, may have been deleted."""
+
+    first: LogPosition | None
+    is_lost: bool
 
 
 class BrokerView:
@@ -130,6 +138,30 @@ class BrokerView:
             async with asyncio.timeout(self._options.poll_timeout_s):
                 message = await reader.read()
             return LogPosition(*message.position)
+
+    async def begin(self, topic: str, start: LogPosition, end: LogPosition) -> Begin:
+        """What is left from ``start`` to ``end``, of a log whose ledgers are not known.
+
+        Logs are deleted from the front, and by whole ledgers: as long as the ledger of ``start``
+        gives an entry, however far at its front, nothing behind was deleted. That is asked last: a
+        ledger that is there then was there when the first entry of the range came. One that is gone
+        may have been read to its end, which only the REST side could tell.
+        """
+        first = await self._first_entry(topic, start, end)
+        if first is None or first.ledger_id == start.ledger_id:
+            return Begin(first, is_lost=False)
+        oldest = await self._first_entry(topic, LogPosition(start.ledger_id, 0), end)
+        return Begin(first, is_lost=oldest is None or oldest.ledger_id != start.ledger_id)
+
+    async def _first_entry(
+        self, topic: str, start: LogPosition, end: LogPosition
+    ) -> LogPosition | None:
+        timeout_s = self._options.poll_timeout_s
+        async with self._client.entries(
+            topic, start, end, read_ahead_messages=1, timeout_s=timeout_s
+        ) as entries:
+            await entries.read(1)
+            return entries.first_position
 
     async def resolve(
         self, wanted: ByTopic, default: Edge, topic: str, layout: LogLayout

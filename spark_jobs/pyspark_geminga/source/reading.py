@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -29,8 +30,8 @@ log = logging.getLogger(__name__)
 class Part(InputPartition):
     """What one task reads of a topic: from ``start`` up to but not at ``end``.
 
-    ``holds_start`` says that the planner saw the entry at the start, ``is_known`` that it saw the
-    ledgers at all.
+    ``holds_start`` says that the planner knows the entry at the start to be stored, ``is_known``
+    that it saw the ledgers.
     """
 
     topic: str
@@ -40,9 +41,18 @@ class Part(InputPartition):
     holds_start: bool = False
 
     @classmethod
-    def of(cls, topic: str, start: LogPosition, end: LogPosition, layout: LogLayout) -> Part:
-        """The part of a log that the planner sees as ``layout``."""
-        return cls(topic, start, end, bool(layout.ledgers), layout.holds(start))
+    def of(
+        cls,
+        topic: str,
+        start: LogPosition,
+        end: LogPosition,
+        layout: LogLayout,
+        *,
+        has_come: LogPosition | None = None,
+    ) -> Part:
+        """The part of a log that the planner sees as ``layout``, and of which that entry came."""
+        holds_start = start == has_come or layout.holds(start)
+        return cls(topic, start, end, bool(layout.ledgers), holds_start)
 
 
 def read_part(
@@ -72,11 +82,13 @@ def read_part(
     try:
         for batch in loop.iterate(batches):
             if is_first:
-                _check(loop, part, options, is_missing=_lacks_start(part, batches))
+                is_missing = _lacks_start(part, batches)
+                _check(loop, part, options, batches.first_position, is_missing=is_missing)
                 is_first = False
             yield batch if is_same else batch.cast(wanted)
-        is_missing = batches.next_position[:2] != part.end[:2] or _lacks_start(part, batches)
-        _check(loop, part, options, is_missing=is_missing)
+        is_missing = part.is_known and batches.next_position[:2] != part.end[:2]
+        is_missing = is_missing or _lacks_start(part, batches)
+        _check(loop, part, options, batches.first_position, is_missing=is_missing)
     finally:
         loop.run(batches.aclose())
 
@@ -87,21 +99,31 @@ def _lacks_start(part: Part, batches: RecordBatches) -> bool:
     return part.holds_start and (first is None or first[:2] != part.start[:2])
 
 
-def _check(loop: ClientLoop, part: Part, options: SourceOptions, *, is_missing: bool) -> None:
+def _check(
+    loop: ClientLoop,
+    part: Part,
+    options: SourceOptions,
+    first: LogPosition | None,
+    *,
+    is_missing: bool,
+) -> None:
     """Where entries are missing at an end of the part, ask whether they are deleted: they may be
-    such that no reader gets (markers), or the ledger ended. Without a REST side it stays unknown.
+    such that no reader gets (markers), or the ledger ended. Without a REST side only an entry at
+    the start that came to the planner, and comes no more, is known to be deleted.
     """
-    if not is_missing or not part.is_known or options.access.admin_url is None:
+    if not is_missing:
         return
-    admin = AdminClient(options.access)
-    try:
-        found = loop.run(patiently(lambda: admin.layouts(part.topic, 0), options.poll_timeout_s))
-    finally:
-        admin.close()
-    layout = found[part.topic]
-    if layout is not None and not layout.is_lost(part.start) and part.end <= layout.end:
-        return
-    available = None if layout is None else layout.first
+    available = None if first is None else tuple(first)
+    if part.is_known and options.access.admin_url is not None:
+        admin = AdminClient(options.access)
+        try:
+            ask = partial(admin.layouts, part.topic, 0)
+            layout = loop.run(patiently(ask, options.poll_timeout_s))[part.topic]
+        finally:
+            admin.close()
+        if layout is not None and not layout.is_lost(part.start) and part.end <= layout.end:
+            return
+        available = None if layout is None else tuple(layout.first)
     if options.fails_on_data_loss:
         raise DataLost(part.topic, tuple(part.start), available)
     log.warning(

@@ -17,7 +17,7 @@ from geminga import LogPosition
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import LogLayout, total_bytes, total_entries
 from pyspark_geminga.source.admission import ByteBacklog, CountedEntry, RowBacklog, water_fill
-from pyspark_geminga.source.broker_view import Snapshot
+from pyspark_geminga.source.broker_view import Begin, Snapshot
 from pyspark_geminga.source.offsets import Place, SourceOffset
 from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
 from pyspark_geminga.source.reading import Part
@@ -55,6 +55,10 @@ class StreamCluster(Protocol):
 
     def resolve(self, wanted: ByTopic, default: Edge, topic: str, layout: LogLayout) -> LogPosition:
         """The position that the options ask for."""
+        ...
+
+    def begin(self, topic: str, start: LogPosition, end: LogPosition) -> Begin:
+        """What is left of the range, of a log whose ledgers are not known."""
         ...
 
     def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Generator[CountedEntry]:
@@ -99,6 +103,8 @@ class StreamPlanner:
         self._planned: SourceOffset | None = None
         # Of each topic a position in an offset, and another name of it.
         self._settled_positions: dict[str, tuple[LogPosition, LogPosition]] = {}
+        # Of topics whose ledgers are not known, the entry that came when a batch was planned.
+        self._first_entries: dict[str, LogPosition] = {}
         self._followed: set[str] = set()
         self._warned: set[str] = set()
 
@@ -144,7 +150,7 @@ class StreamPlanner:
         if not backlogs:
             return None
         ends = self._ends(backlogs, snapshot, limit)
-        # Also of topics that the batch does not read, the checkpoint gets the name that outlives the
+        # Also of topics that the batch does not read the checkpoint gets the name that outlives the
         # ledger which was read to its end: that one may be deleted while the query is down.
         places = {
             topic: Place(begins[topic]) if topic in begins else place
@@ -183,9 +189,9 @@ class StreamPlanner:
             if layout is None:
                 self._lost(topic, before.position, None)
                 continue
-            begin = self._retained(topic, before.position, layout)
+            begin = self._retained(topic, before.position, place.position, layout)
             parts += [
-                Part.of(topic, first, behind, layout)
+                Part.of(topic, first, behind, layout, has_come=self._first_entries.get(topic))
                 for first, behind in parts_of(begin, place.position, end.cuts.get(topic, ()))
                 if layout.may_hold(first, behind)
             ]
@@ -277,7 +283,7 @@ class StreamPlanner:
             place = start.places.get(topic)
             # What came while the query runs, or while it did not, is read from its first message.
             begin = layout.first if place is None else place.position
-            begin = self._retained(topic, begin, layout)
+            begin = self._retained(topic, begin, self._target(topic, snapshot), layout)
             begins[topic] = layout.settled(self._settled(topic, begin))
         return begins
 
@@ -326,8 +332,21 @@ class StreamPlanner:
 
     # ---- what was lost
 
-    def _retained(self, topic: str, begin: LogPosition, layout: LogLayout) -> LogPosition:
-        """Where to begin: where it was to, unless what was there is deleted."""
+    def _retained(
+        self, topic: str, begin: LogPosition, end: LogPosition, layout: LogLayout
+    ) -> LogPosition:
+        """Where to begin to read up to ``end``: where it was to, unless what was there is
+        deleted."""
+        if not layout.ledgers:
+            if not 0 <= begin.ledger_id < end.ledger_id:
+                return begin  # in a ledger that is there, as the end is in it
+            first, is_lost = self._cluster.begin(topic, begin, end)
+            if is_lost:
+                self._lost(topic, begin, first)
+            if first is None:
+                return begin
+            self._first_entries[topic] = first
+            return begin if first.ledger_id == begin.ledger_id else first
         if not layout.is_lost(self._settled(topic, begin)):
             return begin
         self._lost(topic, begin, layout.first)

@@ -26,7 +26,7 @@ from pyspark_geminga._pool import PlannerLoop
 from pyspark_geminga.errors import ConnectorError
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.source.admission import CountedEntry
-from pyspark_geminga.source.broker_view import BrokerView, Snapshot, patiently
+from pyspark_geminga.source.broker_view import Begin, BrokerView, Snapshot, patiently
 from pyspark_geminga.source.checkpoints import last_before
 from pyspark_geminga.source.offsets import SourceOffset
 from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
@@ -126,6 +126,10 @@ class Cluster:
     def resolve(self, wanted: ByTopic, default: Edge, topic: str, layout: LogLayout) -> LogPosition:
         """The position that the options ask for."""
         return self._patiently(lambda: self._view.resolve(wanted, default, topic, layout))
+
+    def begin(self, topic: str, start: LogPosition, end: LogPosition) -> Begin:
+        """What is left of the range, of a log whose ledgers are not known."""
+        return self._patiently(lambda: self._view.begin(topic, start, end))
 
     def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Generator[CountedEntry]:
         """The entries between, one after the other."""

@@ -12,7 +12,7 @@ from geminga import LOG_START, LogPosition
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import Ledger, LogLayout
 from pyspark_geminga.source.batch_reader import BatchReader, FilteringBatchReader, plan_batch
-from pyspark_geminga.source.broker_view import BrokerView, Snapshot
+from pyspark_geminga.source.broker_view import Begin, BrokerView, Snapshot
 from pyspark_geminga.source.filters import Pruning
 from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
 from pyspark_geminga.source.reading import Part
@@ -30,8 +30,18 @@ EVERYTHING = Pruning()
 class FakeView:
     """Three topics; in each an entry was published every second from the first on."""
 
+    def __init__(self, *, has_rest: bool) -> None:
+        self._has_rest = has_rest
+
     async def snapshot(self) -> Snapshot:
-        return Snapshot(LAYOUTS, 0.0)
+        if self._has_rest:
+            return Snapshot(LAYOUTS, 0.0)
+        return Snapshot({topic: LogLayout((), each.end) for topic, each in LAYOUTS.items()}, 0.0)
+
+    async def begin(self, topic: str, start: LogPosition, end: LogPosition) -> Begin:
+        assert start < end
+        first = LAYOUTS[topic].settled(max(start, LAYOUTS[topic].first))
+        return Begin(first, is_lost=LAYOUTS[topic].is_lost(start))
 
     async def resolve(
         self, wanted: ByTopic, default: Edge, topic: str, layout: LogLayout
@@ -45,10 +55,15 @@ class FakeView:
         return LogPosition(LAYOUTS[topic].first.ledger_id, time_ms // 1000)
 
 
-async def plan(options: dict[str, str] | None = None, pruning: Pruning = EVERYTHING) -> list[Part]:
+async def plan(
+    options: dict[str, str] | None = None,
+    pruning: Pruning = EVERYTHING,
+    *,
+    has_rest: bool = True,
+) -> list[Part]:
     given = {"service.url": "pulsar://x", "topics": "a,b,empty", **(options or {})}
     read = SourceOptions.of(given, is_streaming=False)
-    parts = await plan_batch(cast(BrokerView, FakeView()), read, pruning)
+    parts = await plan_batch(cast(BrokerView, FakeView(has_rest=has_rest)), read, pruning)
     assert all(isinstance(part, Part) for part in parts)
     return cast(list[Part], parts)
 
@@ -93,6 +108,19 @@ async def test_a_start_that_was_deleted_fails_the_read_or_is_passed() -> None:
     assert ranges(await plan({**offsets, "failOnDataLoss": "false"})) == [
         (A, LogPosition(3, 0), LogPosition(3, 1))
     ]
+
+
+async def test_without_a_rest_side_a_ledger_that_is_gone_counts_as_deleted() -> None:
+    ends = {"topics": "a", "endingOffsets": '{"a": [5, 1]}'}
+    pruning = Pruning(frozenset((A,)))
+    offsets = {"startingOffsets": '{"a": [2, 5]}', **ends}
+    with pytest.raises(DataLost, match="the topic begins at"):
+        await plan(offsets, pruning, has_rest=False)
+    parts = await plan({**offsets, "failOnDataLoss": "false"}, pruning, has_rest=False)
+    assert ranges(parts) == [(A, LogPosition(3, 0), LogPosition(5, 1))]
+    assert parts[0].holds_start
+    parts = await plan({"startingOffsets": '{"a": [3, 10]}', **ends}, pruning, has_rest=False)
+    assert ranges(parts) == [(A, LogPosition(5, 0), LogPosition(5, 1))]
 
 
 async def test_the_beginning_of_a_log_is_never_lost() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 
@@ -21,7 +21,7 @@ from geminga import (
 from pyspark_geminga.errors import AdminRefused, ConnectorError
 from pyspark_geminga.log_layout import Ledger, LogLayout
 from pyspark_geminga.source import broker_view
-from pyspark_geminga.source.broker_view import TOPICS_REFRESH_S, BrokerView, patiently
+from pyspark_geminga.source.broker_view import TOPICS_REFRESH_S, Begin, BrokerView, patiently
 from pyspark_geminga.source.options import SourceOptions
 
 ORDERS = "persistent://public/default/orders"
@@ -39,6 +39,27 @@ class FakeReader:
         return {self._topic: MessageId(*self._cluster.logs[self._topic])}
 
 
+class FakeEntries:
+    """Reads one entry of what is stored from ``start`` on, and looks no further."""
+
+    def __init__(self, stored: list[LogPosition], start: LogPosition) -> None:
+        self._stored = stored
+        self._start = start
+        self.first_position: LogPosition | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing stays behind."""
+
+    async def read(self, max_messages: int) -> list[LogPosition]:
+        assert max_messages == 1
+        found = [each for each in self._stored if each >= self._start][:1]
+        self.first_position = found[0] if found else None
+        return found
+
+
 class FakeClient:
     """Topics by whole names with the ids of their last messages, and counts of partitions."""
 
@@ -48,6 +69,7 @@ class FakeClient:
         self.asked: list[str] = []
         self.readers = 0
         self.may_list = True
+        self.stored: list[LogPosition] = []
         for name, count in partitions.items():
             self.create(f"persistent://public/default/{name}", count)
 
@@ -72,6 +94,13 @@ class FakeClient:
             raise TopicNotFound("TopicNotFound", topic)
         self.readers += 1
         return FakeReader(self, topic)
+
+    def entries(
+        self, topic: str, start: LogPosition, end: LogPosition, **options: Any
+    ) -> FakeEntries:
+        assert topic == ORDERS
+        assert options["read_ahead_messages"] == 1
+        return FakeEntries([each for each in self.stored if each < end], start)
 
 
 class Clock:
@@ -269,3 +298,23 @@ async def test_the_wait_ends() -> None:
     with pytest.raises(OSError, match="refused"):
         await patiently(failing(*[OSError("refused")] * 100), 10)
     assert asyncio.get_running_loop().time() - started_s <= 10
+
+
+@pytest.mark.parametrize(
+    ("stored", "begin"),
+    [
+        ([(3, 4), (3, 5), (5, 0)], Begin(LogPosition(3, 5), is_lost=False)),
+        ([(3, 9), (5, 0)], Begin(LogPosition(3, 9), is_lost=False)),  # a gap in ids
+        ([(3, 4), (5, 0)], Begin(LogPosition(5, 0), is_lost=False)),  # the ledger ended
+        ([(3, 1), (5, 0)], Begin(LogPosition(5, 0), is_lost=False)),
+        ([(5, 0)], Begin(LogPosition(5, 0), is_lost=True)),
+        ([(5, 7)], Begin(None, is_lost=False)),
+    ],
+)
+async def test_a_ledger_that_still_gives_entries_has_lost_none_behind_them(
+    view_of: MakeView, stored: list[tuple[int, int]], begin: Begin
+) -> None:
+    client = FakeClient(orders=0)
+    client.stored = [LogPosition(*each) for each in stored]
+    view = view_of(client, topic="orders")
+    assert await view.begin(ORDERS, LogPosition(3, 5), LogPosition(5, 3)) == begin

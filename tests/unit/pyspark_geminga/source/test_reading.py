@@ -63,6 +63,7 @@ class Reading:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now: LogLayout | None = PLANNED
         self.is_asked = self.is_closed = False
+        self.has_rest = self.holds_start = True
         monkeypatch.setattr(reading, "task_client", lambda _: FakeLoop())
         monkeypatch.setattr(reading, "AdminClient", lambda _: self)
         monkeypatch.setattr(reading, "patiently", lambda ask, _: ask())
@@ -81,8 +82,10 @@ class Reading:
     ) -> list[pa.RecordBatch]:
         batches = FakeBatches(first, behind)
         self._monkeypatch.setattr(reading, "read_batches", lambda *_, **__: batches)
-        given = {"service.url": "pulsar://x", "admin.url": "http://x", "topic": "orders", **options}
-        part = Part.of(TOPIC, START, END, PLANNED)
+        given = {"service.url": "pulsar://x", "topic": "orders", **options}
+        if self.has_rest:
+            given["admin.url"] = "http://x"
+        part = Part(TOPIC, START, END, self.has_rest, self.holds_start)
         try:
             return list(read_part(part, SourceOptions.of(given, is_streaming=False), ROWS))
         finally:
@@ -127,6 +130,18 @@ def test_entries_that_were_deleted_after_planning_fail_the_task(
     with pytest.raises(DataLost, match="failOnDataLoss=false goes on"):
         task.read(first, behind)
     assert len(task.read(first, behind, failOnDataLoss="false")) == (first is not None)
+
+
+def test_without_a_rest_side_an_entry_that_the_planner_saw_must_come(task: Reading) -> None:
+    task.has_rest = False
+    with pytest.raises(DataLost, match=r"the topic begins at \(5, 0, -1\)"):
+        task.read(LogPosition(5, 0))
+    with pytest.raises(DataLost):
+        task.read(None, START)
+    assert len(task.read(LogPosition(5, 0), failOnDataLoss="false")) == 1
+    assert len(task.read(START, LogPosition(5, 1))) == 1  # of the end nothing is known
+    task.holds_start = False
+    assert len(task.read(LogPosition(5, 0))) == 1
 
 
 def test_what_spark_makes_of_no_parts_has_no_rows() -> None:

@@ -14,9 +14,10 @@ from geminga import LOG_START, LogPosition
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import Ledger, LogLayout
 from pyspark_geminga.source.admission import CountedEntry
-from pyspark_geminga.source.broker_view import Snapshot
+from pyspark_geminga.source.broker_view import Begin, Snapshot
 from pyspark_geminga.source.offsets import Place, SourceOffset
 from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.reading import Part
 from pyspark_geminga.source.stream_planner import Limit, StreamPlanner
 
 A, B = (f"persistent://public/default/{name}" for name in "ab")
@@ -71,12 +72,21 @@ class FakeCluster:
         self.opened: list[Generator[CountedEntry]] = []
         self.acknowledged: dict[str, LogPosition] = {}
         self.followed: list[str] = []
+        self.has_rest = True
 
     requests_each_time = 1
 
     def snapshot(self) -> Snapshot:
         self.requests += 1
-        return Snapshot({topic: log.layout for topic, log in self.logs.items()}, self.now_s)
+        layouts = {topic: log.layout for topic, log in self.logs.items()}
+        if not self.has_rest:
+            layouts = {topic: LogLayout((), each.end) for topic, each in layouts.items()}
+        return Snapshot(layouts, self.now_s)
+
+    def begin(self, topic: str, start: LogPosition, end: LogPosition) -> Begin:
+        log = self.logs[topic]
+        first = next(iter(log.stored(start, end)), None)
+        return Begin(first, is_lost=start.ledger_id not in log.ledgers)
 
     def resolve(self, wanted: ByTopic, default: Edge, topic: str, layout: LogLayout) -> LogPosition:
         del topic
@@ -321,6 +331,47 @@ def test_a_quiet_topic_does_not_need_the_ledger_that_was_read_to_its_end() -> No
     query.restart()
     assert query.batch()
     assert query.read[-1] == (A, LogPosition(2, 0))
+
+
+def test_without_a_rest_side_a_ledger_that_is_gone_counts_as_lost() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1, 1]}), b=FakeLog())
+    cluster.has_rest = False
+    query = Query(cluster, cluster.planner())
+    assert query.batch()
+    cluster.logs[A].add(1)
+    cluster.logs[A].roll()
+    cluster.logs[A].add(1)
+    cluster.logs[A].trim()
+    with pytest.raises(DataLost, match=r"read up to \(1, 2, -1\), but the topic begins at \(2, 0"):
+        query.batch()
+    query.restart(failOnDataLoss="false")
+    assert query.batch()
+    assert query.read[-1] == (A, LogPosition(2, 0))
+
+
+def test_without_a_rest_side_a_ledger_that_was_read_to_its_end_may_go_once_that_was_seen() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1, 1]}), b=FakeLog())
+    cluster.has_rest = False
+    query = Query(cluster, cluster.planner())
+    assert query.batch()
+    cluster.logs[A].roll()
+    cluster.logs[A].add(1, 1)
+    cluster.logs[A].roll()
+    cluster.logs[A].add(1)
+    assert query.plan()
+    del cluster.logs[A].ledgers[1]  # released by the commit of the batch before
+    query.restart()
+    parts = query.planner.parts(query.planner.initial_offset(), query.start)
+    assert [part for part in parts if part.topic == A] == [
+        Part(A, LogPosition(2, 0), LogPosition(3, 1), is_known=False, holds_start=True)
+    ]
+    query.run()
+    del cluster.logs[A].ledgers[2]
+    assert not query.batch()
+    query.restart()
+    cluster.logs[A].add(1)
+    assert query.batch()
+    assert query.read[-2:] == [(A, LogPosition(3, 0)), (A, LogPosition(3, 1))]
 
 
 def test_where_loss_is_allowed_the_first_message_that_is_left_is_read() -> None:
