@@ -65,12 +65,13 @@ pyright: $(BIN)/.develops
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 unit: $(BIN)/.develops
-	$(PYTEST) -m "not integration and not full and not java and not compat and not containers" -n 2 $(ARGS)
+	$(PYTEST) --ignore tests/integration -m "not integration and not full and not java and not compat and not containers" -n 2 $(ARGS)
 
 # More workers than cores: these tests wait for processes most of their time. A file stays with one worker,
-# so that its tests share a cluster, and all of Spark's files do, so that they share a session.
+# so that its tests share a cluster, and all of Spark's files do, so that they share a session. Only the folders
+# that have such tests are collected, and each worker collects for itself: all of them took it 20 s of CPU.
 integration: $(BIN)/.develops setup
-	$(PYTEST) -m "integration and not full" -n 4 --dist loadgroup $(ARGS)
+	$(PYTEST) $(if $(findstring tests/,$(ARGS)),,tests/integration tests/differential) -m "integration and not full" -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 protocol: $(BIN)/.develops  ## generate the protocol modules anew from protocol/**/*.proto
 	$(BIN)/python protocol/generate.py

@@ -1,8 +1,11 @@
-"""What holds for all tests: how hypothesis judges on machines that are busy with other tests."""
+"""What holds for all tests: how hypothesis judges on machines that are busy with other tests, and
+which tests stay together where several processes share the work."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 # No deadline for one example, and none for making some: on two cores that run two workers and a
 # cluster they say nothing about the code. The same examples every time, so that a commit is judged
@@ -13,3 +16,36 @@ settings.register_profile(
 )
 settings.register_profile("geminga", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("geminga")
+
+# One Spark session serves all of its files.
+SPARK = "tests/integration/spark/"
+# The files that take longest, by far: whichever of them began last would be waited for.
+LONGEST = (SPARK,)
+
+
+class ByCluster(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist ships no types
+    """Tests that share a cluster run in one process: those of a file, and all of Spark's.
+
+    Not ``--dist loadgroup``: pytest-xdist 3.8 writes the groups where pytest 9.2 does not look, so
+    that each test would be a group of its own, and each process start every cluster and session.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope: str = super()._split_scope(nodeid)
+        return SPARK if scope.startswith(SPARK) else scope
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> ByCluster | None:
+    """What ``--dist loadfile`` means here."""
+    return ByCluster(config) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first, where the order is kept (``--no-loadscope-reorder``)."""
+    items.sort(
+        key=lambda item: next(
+            (place for place, name in enumerate(LONGEST) if item.nodeid.startswith(name)),
+            len(LONGEST),
+        )
+    )

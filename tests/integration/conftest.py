@@ -23,13 +23,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs real processes. Tests of a group run in one xdist worker."""
+    """Everything here needs real processes."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.integration)
-            shares_spark = item.path.parent == here / "spark"
-            item.add_marker(pytest.mark.xdist_group("spark" if shares_spark else item.path.name))
 
 
 @pytest.fixture(scope="session")
