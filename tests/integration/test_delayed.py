@@ -20,8 +20,8 @@ from tests.integration.waiting import eventually
 SUBSCRIPTION = "delayed"
 TOPIC = "persistent://public/default/"
 RECEIVE_TIMEOUT_MS = 60_000
-# Of a machine that does much else.
-LATE_S_MAX = 10.0
+# Of a machine that does much else: less than brokers take to look again at what they forgot.
+LATE_S_MAX = 45.0
 MESSAGES = 5000
 # Time to publish them, and to kill a broker, before they are due; more where that was not enough.
 DELAYS_S = (40.0, 120.0)
@@ -65,17 +65,21 @@ def test_a_message_comes_when_it_is_due_and_others_before_it(cluster: Standalone
     with client_of(cluster.service_url) as client:
         consumer = subscribed(client, topic)
         producer = client.create_producer(topic, batching_enabled=False)
-        due_ms = int((time.time() + 8) * 1000)
+        producer.send(b"in an hour", deliver_after=timedelta(hours=1))
+        due_ms = int((time.time() + 2) * 1000)
         producer.send(b"at", deliver_at=due_ms)
-        producer.send(b"after", deliver_after=timedelta(seconds=3))
+        begun_ms = time.time() * 1000
+        producer.send(b"after", deliver_after=timedelta(seconds=1))
         producer.send(b"now")
-        received = []
+        # Which of them is due first, when this gets to receive, is the machine's affair.
+        received: dict[bytes, float] = {}
         for _ in range(3):
             message = consumer.receive(RECEIVE_TIMEOUT_MS)
-            received.append((message.data(), time.time() * 1000))
+            received[message.data()] = time.time() * 1000
             consumer.acknowledge(message)
-        assert [body for body, _ in received] == [b"now", b"after", b"at"]
-        assert due_ms <= received[2][1] < due_ms + LATE_S_MAX * 1000
+        assert received.keys() == {b"now", b"after", b"at"}
+        assert begun_ms + 1000 <= received[b"after"] < begun_ms + LATE_S_MAX * 1000
+        assert due_ms <= received[b"at"] < due_ms + LATE_S_MAX * 1000
 
 
 def test_a_key_shared_subscription_holds_messages_back_too(cluster: StandaloneProcess) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from urllib.request import urlopen
 
@@ -21,13 +21,13 @@ LOOKUP = "/lookup/v2/topic/persistent/public/default/greetings"
 
 
 @pytest.fixture(scope="module")
-def ports() -> tuple[int, int, int, int]:
-    """Ports for the Pulsar protocol and for HTTP, inside and outside."""
+def ports() -> Generator[tuple[int, int, int, int]]:
+    """Ports for the Pulsar protocol and for HTTP, inside and outside; no other test gets them."""
     with ExitStack() as stack:
         inside, web, outside, outside_web = (
             stack.enter_context(ReservedPort("127.0.0.1", 0)).port for _ in range(4)
         )
-    return inside, web, outside, outside_web
+        yield inside, web, outside, outside_web
 
 
 @pytest.fixture

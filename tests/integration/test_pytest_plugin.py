@@ -63,7 +63,7 @@ TIMED = """
     def begun(geminga_standalone):
         return time.perf_counter()
 
-    @pytest.mark.parametrize("number", range(30))
+    @pytest.mark.parametrize("number", range(100))
     def test_one(begun, geminga_namespace, number):
         with pathlib.Path("seconds").open("a") as file:
             print(time.perf_counter() - begun, file=file)
@@ -179,8 +179,8 @@ def test_a_cluster_that_answers_no_rest_is_named(pytester: pytest.Pytester) -> N
 def test_a_namespace_takes_less_than_five_milliseconds(
     pytester: pytest.Pytester, standalone: StandaloneProcess
 ) -> None:
-    """The fastest of thirty: what else the machine does is not in the way so often."""
-    run(pytester, TIMED, *at(standalone)).assert_outcomes(passed=30)
+    """The fastest of a hundred: what else the machine does is not in the way so often."""
+    run(pytester, TIMED, *at(standalone)).assert_outcomes(passed=100)
     seconds = [float(line) for line in (pytester.path / "seconds").read_text().split()]
     assert min(seconds) < NAMESPACE_MAX_S
 

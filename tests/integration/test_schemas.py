@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pulsar
@@ -12,6 +13,7 @@ from pulsar.schema import BytesSchema, Integer, JsonSchema, Record, String, Stri
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.integration.rest import rest
+from tests.integration.waiting import eventually
 
 RECEIVE_TIMEOUT_MS = 60_000
 NAMESPACE = "/admin/v2/namespaces/public/schemas"
@@ -90,12 +92,13 @@ def test_the_schema_evolves_as_the_namespace_allows(standalone: StandaloneProces
 
 def patiently(create: Callable[[], Any]) -> Any:
     """Brokers hear of policies by a watch: the first attempts may come before."""
-    for _ in range(50):
-        try:
+
+    def attempt() -> Any:
+        with suppress(pulsar.IncompatibleSchema):
             return create()
-        except pulsar.IncompatibleSchema:
-            continue
-    return create()
+        return None
+
+    return eventually(attempt, bool)
 
 
 def test_schemas_outlive_a_killed_broker_and_go_with_their_topic(

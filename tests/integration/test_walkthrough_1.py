@@ -118,6 +118,12 @@ def stats_of(cluster: StandaloneProcess, topic: str) -> Any:
     return stats
 
 
+def permits_of(stats: Any, subscription: str) -> list[int]:
+    """How many more messages each consumer takes, the fewest first."""
+    consumers = stats["subscriptions"][subscription]["consumers"]
+    return sorted(each["availablePermits"] for each in consumers)
+
+
 def active_of(cluster: StandaloneProcess, topic: str, subscription: str) -> str | None:
     """The name of the active consumer."""
     name: str | None = stats_of(cluster, topic)["subscriptions"][subscription].get(
@@ -172,7 +178,11 @@ def test_the_stats_show_one_failover_subscription_with_every_field(
     with client_of(standalone.service_url) as client:
         producer = client.create_producer("topic1", producer_name="somebody")
         producer.send(b"0123456789")
-        stats = stats_of(standalone, "topic1")
+        # A consumer asks for messages, and is sent them, after what it waits for.
+        stats = eventually(
+            lambda: stats_of(standalone, "topic1"),
+            lambda found: permits_of(found, "sub") == [999, 1000],
+        )
         check_fields(stats, TOPIC_FIELDS)
         assert [each["producerName"] for each in stats["publishers"]] == ["somebody"]
     assert stats["bytesInCounter"] > 10, "payload and metadata"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess
+from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess, listening_addresses
 from tests.integration.waiting import eventually
 
 from geminga_cli.supervisor.console import Tools, next_steps
@@ -22,6 +22,8 @@ from geminga_cli.supervisor.console import Tools, next_steps
 StartStandalone = Callable[..., StandaloneProcess]
 PARTS = ("zookeeper", "bookie", "broker")
 PYTHON_PARTS = ("supervisor", "bookie", "broker")
+# 127.0.0.1, as the kernel writes it in its tables of IPv4 and IPv6.
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 # The supervisor alone, in MB of proportional memory: 18 measured.
 SUPERVISOR_PSS_MB_MAX = 30.0
 
@@ -44,22 +46,9 @@ def log_of(cluster: StandaloneProcess) -> str:
     return cluster.log_tail(1000)
 
 
-def listening_hosts(pid: int) -> set[str]:
-    """The IPv4 addresses, as /proc writes them, on which a process listens."""
-    sockets = {
-        link.readlink().name
-        for link in Path(f"/proc/{pid}/fd").iterdir()
-        if link.is_symlink() and "socket:" in str(link.readlink())
-    }
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return {
-        row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets
-    }
-
-
 def test_everything_listens_on_this_machine_only(standalone: StandaloneProcess) -> None:
     for part in (*PARTS, "supervisor"):
-        assert listening_hosts(standalone.pid_of(part)) <= {"0100007F"}
+        assert listening_addresses(standalone.pid_of(part)) <= LOOPBACK
 
 
 def test_every_python_part_runs_on_uvloop(standalone: StandaloneProcess) -> None:

@@ -348,6 +348,8 @@ async def test_a_session_that_hears_nothing_ends_itself_before_the_server_ends_i
         sessions = Sessions(partitioned)
         old_session = partitioned.session_id
         await partitioned.create(path, ephemeral=True)
+        ended_by_the_server: list[SessionState] = []
+        await zookeeper.exists(path, on_change=lambda: ended_by_the_server.extend(sessions.seen))
         wire.is_deaf = True
         unanswered = asyncio.ensure_future(partitioned.exists(root))
         with pytest.raises(ConnectionLost):
@@ -356,7 +358,9 @@ async def test_a_session_that_hears_nothing_ends_itself_before_the_server_ends_i
         with pytest.raises(SessionExpired):
             await held
         assert sessions.seen == [SessionState.SUSPENDED, SessionState.EXPIRED]
-        assert await zookeeper.exists(path) is not None, "nobody else may own it yet"
+        # What is gone by now, on a slow machine, went when the session was over here.
+        if await zookeeper.exists(path) is None:
+            assert SessionState.EXPIRED in ended_by_the_server, "nobody else may own it yet"
 
         wire.is_deaf = False
         wire.cut()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.spark.jvm import jvm_pid, listening_addresses
+from tests.integration.cluster_process import listening_addresses
+from tests.integration.spark.jvm import jvm_pid
 
 from pyspark_geminga.java_home import java_home
 
@@ -46,8 +47,8 @@ def test_a_session_starts_on_the_wheels_java(tmp_path: Path) -> None:
 
 def test_the_shared_session_listens_on_the_loopback_interface_only(spark: SparkSession) -> None:
     assert spark.range(10).count() == 10
-    listening = list(listening_addresses(jvm_pid(spark)))
+    listening = listening_addresses(jvm_pid(spark))
     assert listening
     # As the kernel writes 127.0.0.1 in both tables.
     loopback = {"0100007F", "0000000000000000FFFF00000100007F"}
-    assert set(listening) <= loopback
+    assert listening <= loopback

@@ -28,6 +28,8 @@ import geminga.sync
 from pyspark_geminga import commit_from_checkpoint
 
 DRIVER = Path(__file__).parent / "streaming_driver.py"
+# Longer than anything here takes: a batch goes when it is full, or its producer ends.
+BATCH_DELAY_S = 600.0
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +48,10 @@ class Topic:
         self.published = 0
 
     def publish(self, count: int, *, batch_size: int = 10, name: str | None = None) -> None:
-        """The next numbers, in batches of that many; round robin over partitions."""
-        with self.client.producer(
-            name or self.name, batching=geminga.Batching(messages_max=batch_size, delay_s=0.2)
-        ) as producer:
+        """The next numbers, in batches of that many, however slow this is; round robin over
+        partitions."""
+        batching = geminga.Batching(messages_max=batch_size, delay_s=BATCH_DELAY_S)
+        with self.client.producer(name or self.name, batching=batching) as producer:
             for number in range(self.published, self.published + count):
                 producer.send_nowait(str(number).encode(), key=f"k{number % 7}")
         self.published += count
@@ -172,8 +174,11 @@ def test_a_stream_is_what_was_published_since(stream: Stream, topic: Topic) -> N
         # How many batches these are depends on when the query looks, also between two entries.
         read = [each["numInputRows"] for each in sources(query) if each["numInputRows"]]
         assert sum(read) == 150
-        backlog = topic.admin("GET", "/stats")["subscriptions"]["spark"]["msgBacklog"]
-        assert backlog == read[-1] / 10  # entries: of the last batch, committed with the next
+        # Entries: those of the last batch are committed with the next.
+        eventually(
+            lambda: topic.admin("GET", "/stats")["subscriptions"]["spark"]["msgBacklog"],
+            (read[-1] // 10).__eq__,
+        )
 
 
 def test_available_now_with_a_limit_is_several_batches_and_ends(
@@ -313,7 +318,7 @@ def test_a_checkpoint_is_committed_without_another_run(stream: Stream, topic: To
     def backlog() -> int:
         return int(topic.admin("GET", "/stats")["subscriptions"]["spark"]["msgBacklog"])
 
-    assert backlog() == 5
+    eventually(backlog, (5).__eq__)
     ends = commit_from_checkpoint(stream.directory / "checkpoint", {**stream.options, **options})
     assert list(ends) == [f"persistent://{topic.name}"]
     assert eventually(backlog, (0).__eq__) == 0
@@ -368,7 +373,7 @@ def test_partitions_and_topics_that_come_later_are_read_from_their_start(
         topic.admin("POST", "/partitions", 3)
         topic.publish(30)
         topic.publish(10, name=f"{topic.name}-other")
-        eventually(lambda: stream.rows, lambda rows: rows == list(range(60)))
+        eventually(lambda: stream.rows, lambda rows: rows == list(range(60)), timeout_s=200)
         assert query.isActive
 
 

@@ -69,7 +69,7 @@ def test_a_stream_survives_its_workers_the_bookie_and_the_broker(
     path = f"/admin/v2/persistent/{TOPIC}/partitions"
     status, _ = rest(harmed.web_url, "PUT", path, 2)
     assert status < 300
-    batching = geminga.Batching(messages_max=10, delay_s=1)
+    batching = geminga.Batching(messages_max=10, delay_s=600)  # full batches only, however slow
     with (
         geminga.sync.connect(harmed.service_url) as client,
         client.consumer(TOPIC, "holder"),

@@ -76,10 +76,10 @@ def test_types_of_other_namespaces_are_found_by_their_names() -> None:
     ids=["nothing", "cut", "no text", "brackets", "types in types", "braces", "10 MiB"],
 )
 def test_what_is_no_schema_is_refused_at_once(kind: SchemaType, definition: bytes) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(InvalidSchema):
         check_definition(Schema(kind, definition))
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 @given(st.binary(max_size=60), st.sampled_from(SchemaType))
@@ -116,10 +116,10 @@ def test_schemas_made_to_take_for_ever_are_refused() -> None:
         return record(("a", [record(("x", kind), name=f"{prefix}{at}") for at in range(500)]))
 
     present = [Version(0, avro(many("a", "int")))]
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(InvalidSchema, match="too large to be compared"):
         check_following(present, avro(many("b", "long")), SchemaStrategy.BACKWARD)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(
