@@ -65,7 +65,8 @@ FREQUENT_SNAPSHOTS = PublishConfig(deduplication_snapshot_entries=10)
 class Shape:
     """How many bookies and brokers there are, and on how many bookies an entry is stored.
 
-    ``proxies``: so many stand before the brokers, and clients use them. ``recovers``: lost copies are made again (auto-recovery in the bookies' processes).
+    ``proxies``: so many stand before the brokers, and clients use them. ``recovers``: lost copies
+    are made again (auto-recovery in the bookies' processes).
     """
 
     bookies: int = 1
