@@ -19,8 +19,8 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, cast
 
-from geminga_protocol.errors import WireError
-from geminga_protocol.framing import FrameReader
+from geminga_protocol.errors import OversizedFrame, WireError
+from geminga_protocol.framing import FRAME_SIZE, FRAME_SIZE_BYTES, FrameReader
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_connected, encode_error, encode_refusal
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
@@ -95,6 +95,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
         self._state = State.STARTED
+        self._early = bytearray()  # before CONNECT is whole
         self._frames = FrameReader(FRAME_BYTES_MAX)
         self._transport: asyncio.Transport
         self._host = ""
@@ -145,17 +146,33 @@ class ClientConnection(asyncio.Protocol):
         """Handle what is whole now."""
         self._is_heard = True
         try:
-            buffer, bounds = self._frames.feed(data)
-            for start, end in bounds:
-                command, _ = parse_command(buffer, start, end)
-                if self._state is State.ASKING:
-                    self._asked(command)
-                elif self._state is State.STARTED:
-                    self._connect(command, buffer[end:])
+            if self._state is State.STARTED:
+                self._early += data
+                self._begin()
+            elif self._state is State.ASKING:
+                buffer, bounds = self._frames.feed(data)
+                for start, end in bounds:
+                    self._asked(parse_command(buffer, start, end)[0])
         except WireError as error:
             self._close(str(error))
 
     # CONNECT
+
+    def _begin(self) -> None:
+        """Look for CONNECT. What comes behind it is not looked at before it is known whose it is:
+        a broker takes larger frames."""
+        early = self._early
+        if len(early) < FRAME_SIZE_BYTES:
+            return
+        (frame_bytes,) = FRAME_SIZE.unpack_from(early)
+        if frame_bytes > FRAME_BYTES_MAX:
+            raise OversizedFrame(frame_bytes, FRAME_BYTES_MAX)
+        end = FRAME_SIZE_BYTES + frame_bytes
+        if len(early) >= end:
+            connect, rest = bytes(early[:end]), bytes(early[end:])
+            early.clear()
+            command, _ = parse_command(connect, FRAME_SIZE_BYTES, end)
+            self._connect(command, rest)
 
     def _connect(self, command: BaseCommand, rest: bytes) -> None:
         if command.type != BaseCommand.CONNECT:
@@ -170,6 +187,8 @@ class ClientConnection(asyncio.Protocol):
         version = agreed_version(connect.protocol_version)
         self._transport.write(encode_connected(version, None, PROXY_FEATURES))
         self._set_timer(self._check_alive)
+        if rest:
+            self.data_received(rest)
 
     async def _join(self, connect: api.CommandConnect, rest: bytes) -> None:
         """Connect to the broker that the client named, and splice the two."""
