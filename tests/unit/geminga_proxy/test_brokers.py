@@ -61,35 +61,35 @@ async def test_brokers_are_seen_when_they_come_and_go(
 async def test_the_last_view_holds_while_zookeeper_is_away(
     coordination: Coordination,
     session: Callable[[str], Coordination],
-    suspend: Callable[[str], None],
-    reconnect: Callable[[str], None],
+    suspend: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
 ) -> None:
     await register(session("one"), "one", ONE)
     own = session("proxy")
     del coordination
     async with RegisteredBrokers(own) as brokers:
-        suspend("proxy")
+        await suspend("proxy")
         await register(session("two"), "two", TWO)
         await asyncio.sleep(60)  # its session has long ended
         assert brokers.view == BrokerView.of_records([ONE])
-        reconnect("proxy")
+        await reconnect("proxy")
         await asyncio.sleep(10)
         assert brokers.view == BrokerView.of_records([ONE, TWO])
 
 
 async def test_a_proxy_may_start_before_zookeeper_answers(
     session: Callable[[str], Coordination],
-    suspend: Callable[[str], None],
-    reconnect: Callable[[str], None],
+    suspend: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
     settle: Callable[[], Awaitable[None]],
 ) -> None:
     await register(session("one"), "one", ONE)
     own = session("proxy")
     await settle()
-    suspend("proxy")
+    await suspend("proxy")
     async with RegisteredBrokers(own) as brokers:
         assert brokers.view.service_urls == ()
-        reconnect("proxy")
+        await reconnect("proxy")
         await asyncio.sleep(10)
         assert brokers.view == BrokerView.of_records([ONE])
 
