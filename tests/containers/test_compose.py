@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.containers.cluster import PARTS, ComposedCluster
+from tests.containers.cluster import BROKERS, PARTS, ComposedCluster
 from tests.containers.engine import Engine
 
 GREETINGS = [f"hello {number}" for number in range(10)]
+VOLUMES = ["checkout_bookie-1", "checkout_bookie-2", "checkout_bookie-3", "checkout_zookeeper"]
+BROKER_URLS = {f"pulsar://{broker}:6650" for broker in BROKERS}
 
 
 def test_a_fresh_checkout_becomes_a_cluster_for_both_sides_of_its_network(
@@ -17,20 +19,23 @@ def test_a_fresh_checkout_becomes_a_cluster_for_both_sides_of_its_network(
     engine.try_to("docker", "image", "rm", "--force", "geminga")
     cluster.up()
     assert cluster.run_readme_example() == GREETINGS
-    assert cluster.look_up_outside() == "pulsar://localhost:6650"
-    assert cluster.run_inside() == "pulsar://broker:6650"
+    assert cluster.living_brokers() == [f"{broker}:8080" for broker in BROKERS]
+    # By the proxy, and straight to the brokers, whichever of them is asked.
+    assert cluster.run_inside("pulsar://proxy:6650", "http://proxy:8080") in BROKER_URLS
+    for broker in BROKERS:
+        told = cluster.run_inside(f"pulsar://{broker}:6650", f"http://{broker}:8080")
+        assert told in BROKER_URLS
     # One image for all parts, and no volume but those that the file names.
     containers = map(cluster.container, (*PARTS, "initialize"))
     images = {engine.inspect("container", container)["Image"] for container in containers}
     assert images == {engine.inspect("image", "geminga")["Id"]}
-    assert engine.words("docker", "volume", "ls", "-q") == ["checkout_bookie", "checkout_zookeeper"]
+    assert sorted(engine.words("docker", "volume", "ls", "-q")) == VOLUMES
 
 
 def test_other_ports_of_the_machine_are_told_to_its_clients(cluster: ComposedCluster) -> None:
     cluster.up(BROKER_PORT=7650, WEB_PORT=9080)
     assert cluster.run_readme_example() == GREETINGS
-    assert cluster.look_up_outside() == "pulsar://localhost:7650"
-    assert cluster.run_inside() == "pulsar://broker:6650"
+    assert cluster.living_brokers() == [f"{broker}:8080" for broker in BROKERS]
 
 
 def test_the_cluster_is_back_with_its_messages_when_the_machine_is(

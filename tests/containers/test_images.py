@@ -61,7 +61,7 @@ def start_standalone(engine: Engine, *options: str) -> str:
 def test_a_standalone_keeps_its_messages_in_the_volume_it_is_given(
     engine: Engine, images: dict[str, str]
 ) -> None:
-    words = ("-p", "6650:6650", "-p", "8080:8080", "-v", "geminga:/data", images[""])
+    words = ("-p", "6650:6650", "-p", "8080:8080", "-v", "geminga:/pulsar/data", images[""])
     container = start_standalone(engine, *words)
     assert run_readme_example(engine, 6650) == [f"hello {number}" for number in range(10)]
     client_outside(engine, "localhost:6650", "send", "kept", 10)
@@ -80,9 +80,41 @@ def test_a_standalone_keeps_its_messages_in_the_volume_it_is_given(
 def test_a_standalone_without_a_volume_leaves_none_behind_and_may_have_another_port(
     engine: Engine, images: dict[str, str]
 ) -> None:
-    more = ("standalone", "--data-dir", "/data", "--bind-address", "0.0.0.0")
-    options = ("-p", "7650:7650", images[""], *more, "--broker-port", "7650")
+    options = ("-p", "7650:7650", images[""], "standalone", "--broker-port", "7650")
     container = start_standalone(engine, *options)
     assert run_readme_example(engine, 7650) == [f"hello {number}" for number in range(10)]
     engine.run("docker", "rm", "--force", container)
     assert engine.words("docker", "volume", "ls", "-q") == []
+
+
+def test_the_commands_of_pulsars_images_work_on_a_folder_of_the_machine(
+    engine: Engine, images: dict[str, str]
+) -> None:
+    """Walk-through 1.3: the folder is made by the engine, and belongs to root."""
+    mount = ("-v", "/engine/folder:/pulsar/data")
+    container = start_standalone(engine, *mount, images[""], "bin/pulsar", "standalone")
+
+    def inside(*words: str) -> str:
+        return engine.run("docker", "exec", container, *words)
+
+    sent = ("./bin/pulsar-client", "produce", "topic1", "-m", "hello")
+    inside("./bin/pulsar-admin", "topics", "create", "persistent://public/default/topic1")
+    inside("./bin/pulsar-admin", "topics", "create-subscription", "topic1", "-s", "sub")
+    inside(*sent)
+    consumed = ("--url", "pulsar://localhost:6650", "consume", "topic1", "-s", "sub", "-n", "1")
+    assert "hello" in inside("./bin/pulsar-client", *consumed)
+    assert "sub" in inside("./bin/pulsar-admin", "topics", "stats", "topic1")
+    assert inside("stat", "-c", "%u", "/pulsar/data").strip() == "10000"
+    assert inside("stat", "-c", "%u", "/proc/1").strip() == "10000"
+    engine.run("docker", "rm", "--force", container)
+
+    # A folder with something in it is left to whose it is; with --user no step is root's.
+    refused = engine.try_to(
+        "docker", "run", "--rm", "--user", "1234", *mount, images[""], "standalone"
+    )
+    assert refused.returncode == 2
+    owned = ("--entrypoint", "chown", images[""], "-R", "1234", "/pulsar/data")
+    engine.run("docker", "run", "--rm", *mount, *owned)
+    container = start_standalone(engine, "--user", "1234", *mount, images[""], "standalone")
+    assert inside("stat", "-c", "%u", "/proc/1").strip() == "1234"
+    engine.run("docker", "rm", "--force", container)

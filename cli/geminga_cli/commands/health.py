@@ -34,9 +34,11 @@ class Probe:
 
 BROKER = Probe(8080, b"GET /admin/v2/brokers/health HTTP/1.0\r\n\r\n")
 BOOKIE = Probe(8000, b"GET /health HTTP/1.0\r\n\r\n")
+PROXY = Probe(8080, b"GET /health HTTP/1.0\r\n\r\n")
 PROBES = {
     "standalone": BROKER,
     "broker": BROKER,
+    "proxy": PROXY,
     "bookie": BOOKIE,
     "autorecovery": BOOKIE,
     "zookeeper": Probe(2181, b"ruok", b"imok"),
@@ -60,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
         "--port",
         type=int,
         help="where the part answers by HTTP, and a ZooKeeper its clients (default: "
-        "8080 for a standalone and a broker, 2181 for a ZooKeeper, else 8000)",
+        "8080 for a standalone, a broker and a proxy, 2181 for a ZooKeeper, else 8000)",
     )
     parser.add_argument(
         "--wait",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from geminga_broker.ownership.address import BrokerAddress, owner_at
 from geminga_broker.ownership.listeners import (
     BindAddress,
     Listeners,
@@ -103,3 +104,36 @@ def test_a_bind_address_is_for_its_listener() -> None:
 def test_a_bind_address_that_cannot_be_served_is_refused(entry: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_bind_addresses([entry], parse_listeners([INSIDE, OUTSIDE]))
+
+
+@pytest.mark.parametrize(
+    ("listener", "scheme", "url"),
+    [
+        ("", "http", "http://inside:8080"),
+        ("", "https", "https://inside:8443"),
+        ("external", "http", "http://outside:8080"),
+        ("external", "https", "https://outside:8443"),
+        ("secured", "http", "https://other:8443"),
+        ("pulsar-only", "https", "https://inside:8443"),
+    ],
+)
+def test_a_request_is_sent_on_with_its_scheme_where_the_owner_serves_that(
+    listener: str, scheme: str, url: str
+) -> None:
+    listeners = parse_listeners(
+        (
+            "external:http://outside:8080",
+            "external:https://outside:8443",
+            "secured:https://other:8443",
+            "pulsar-only:pulsar://outside:6650",
+        )
+    )
+    address = BrokerAddress(
+        broker_id="inside:8080",
+        broker_url="pulsar://inside:6650",
+        http_url="http://inside:8080",
+        http_url_tls="https://inside:8443",
+        listeners=listeners.records,
+    )
+    owner = owner_at(address, is_self=False)
+    assert owner.web_url(listener, is_tls=scheme == "https") == url
