@@ -59,7 +59,8 @@ RUN pip install --no-deps . && pip uninstall --yes pip
 
 FROM python:3.13-slim AS slim
 
-RUN useradd --uid 10000 --create-home geminga && install -d -o geminga -g geminga /pulsar/data
+RUN useradd --uid 10000 --home-dir /pulsar --no-create-home geminga \
+    && install -d -o geminga -g geminga /pulsar /pulsar/data
 COPY docker/entrypoint.sh /opt/geminga/entrypoint.sh
 COPY docker/bin /pulsar/bin
 COPY --from=geminga /opt/geminga/venv /opt/geminga/venv

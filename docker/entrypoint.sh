@@ -20,5 +20,5 @@ fi
 if [ -d "$data" ] && [ -z "$(ls -A "$data")" ]; then
     chown geminga:geminga "$data"
 fi
-export HOME=/home/geminga
+export HOME=/pulsar
 exec setpriv --reuid=geminga --regid=geminga --init-groups "$@"
