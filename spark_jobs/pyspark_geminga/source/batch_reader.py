@@ -41,7 +41,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
-        return read_part(partition, self._options, self._rows)
+        return read_part(partition, self._options, self._rows, self._pruning.keys)
 
 
 class FilteringBatchReader(BatchReader):

@@ -18,14 +18,15 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNull,
     LessThan,
     LessThanOrEqual,
 )
 
 from geminga.arrow import METADATA_FIELDS
 
-TOPIC, PUBLISH_TIME = "__topic", "__publishTime"
-assert {TOPIC, PUBLISH_TIME} <= set(METADATA_FIELDS)
+TOPIC, PUBLISH_TIME, KEY = "__topic", "__publishTime", "__key"
+assert {TOPIC, PUBLISH_TIME, KEY} <= set(METADATA_FIELDS)
 
 # Producers stamp messages by their own clocks, and brokers look a time up as if stamps only grew:
 # so much more is read at both ends than the filters name.
@@ -35,11 +36,14 @@ CLOCK_SKEW_MS = 60_000
 @dataclass(frozen=True, slots=True)
 class Pruning:
     """What may match: these topics (``None`` for all), published from and until these times, in
-    milliseconds since 1970; until is not included."""
+    milliseconds since 1970; until is not included. ``keys`` are those of messages (``None`` for
+    all; in the set it stands for messages without a key): brokers cannot be asked for them, and
+    tasks leave out the rows that have others."""
 
     topics: frozenset[str] | None = None
     from_ms: int | None = None
     until_ms: int | None = None
+    keys: frozenset[bytes | None] | None = None
 
     @classmethod
     def of(cls, filters: Sequence[Filter]) -> Pruning:
@@ -51,8 +55,16 @@ class Pruning:
 
     def narrowed(self, each: Filter) -> Pruning:
         """The same where one more filter has to be passed; unchanged for one that says nothing of
-        topics and times."""
+        topics, times and keys."""
         match each:
+            case EqualTo((column,), value) if column == KEY:
+                return self._of_keys(frozenset((value,)) - {None})  # null equals nothing
+            case In((column,), values) if column == KEY:
+                return self._of_keys(frozenset(values) - {None})
+            case EqualNullSafe((column,), value) if column == KEY:
+                return self._of_keys(frozenset((value,)))
+            case IsNull((column,)) if column == KEY:
+                return self._of_keys(frozenset((None,)))
             case EqualTo((column,), value) | EqualNullSafe((column,), value) if column == TOPIC:
                 return self._within(frozenset((value,)))
             case In((column,), values) if column == TOPIC:
@@ -80,6 +92,9 @@ class Pruning:
 
     def _within(self, topics: frozenset[str]) -> Pruning:
         return replace(self, topics=topics if self.topics is None else self.topics & topics)
+
+    def _of_keys(self, keys: frozenset[bytes | None]) -> Pruning:
+        return replace(self, keys=keys if self.keys is None else self.keys & keys)
 
     def _from(self, time: datetime) -> Pruning:
         time_ms = _milliseconds(time) - CLOCK_SKEW_MS

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from geminga import LogPosition
@@ -17,11 +18,9 @@ from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.rest import AdminClient
 from pyspark_geminga.source.broker_view import patiently
+from pyspark_geminga.source.filters import KEY
 from pyspark_geminga.source.options import SourceOptions
 from pyspark_geminga.source.row_schema import RowSchema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +55,13 @@ class Part(InputPartition):
 
 
 def read_part(
-    part: InputPartition, options: SourceOptions, rows: RowSchema
+    part: InputPartition,
+    options: SourceOptions,
+    rows: RowSchema,
+    keys: frozenset[bytes | None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ``part``. Raises ``DataLost``, ``TimeoutError`` or ``ClientError``."""
+    """The rows of ``part``, only those with one of ``keys`` if there are some: filters on a column
+    come only where rows have it. Raises ``DataLost``, ``TimeoutError`` or ``ClientError``."""
     if not isinstance(part, Part):
         return  # what Spark makes of no parts at all
     loop = task_client(options.access)
@@ -85,6 +88,13 @@ def read_part(
                 is_missing = _lacks_start(part, batches)
                 _check(loop, part, options, batches.first_position, is_missing=is_missing)
                 is_first = False
+            if keys is not None:
+                # Before Spark gets the rows: handing them over costs as much as making them.
+                wanted_keys = pa.array(list(keys), pa.binary())
+                has_key = pc.is_in(batch.column(KEY), value_set=wanted_keys)
+                batch = batch.filter(has_key)  # noqa: PLW2901  # fewer rows of it
+                if not batch.num_rows:
+                    continue
             yield batch if is_same else batch.cast(wanted)
         is_missing = part.is_known and batches.next_position[:2] != part.end[:2]
         is_missing = is_missing or _lacks_start(part, batches)

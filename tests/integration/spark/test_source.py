@@ -290,6 +290,9 @@ def test_ids_times_and_filters_choose_what_is_read(spark: SparkSession, topic: T
     pushed = session.read.format("pulsar").options(**topic.options(filterPushdown="true")).load()
     assert numbers(pushed.where(matching)) == numbers(whole.where(matching)) == list(range(40, 80))
     assert numbers(pushed.where(F.col("__topic") == "persistent://public/default/other")) == []
+    of_keys = F.col("__key").isin(bytearray(b"k3"), bytearray(b"k5"))
+    assert numbers(pushed.where(of_keys)) == [each for each in range(80) if each % 7 in {3, 5}]
+    assert numbers(pushed.where(F.col("__key").isNull())) == []
 
 
 @pytest.mark.full

@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql.datasource import (
+    EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
     GreaterThanOrEqual,
     In,
     IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
     Not,
@@ -23,6 +25,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
 TIME = ("__publishTime",)
 TOPIC = ("__topic",)
+KEY = ("__key",)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,15 @@ TOPIC = ("__topic",)
             [GreaterThan(TIME, NOON), GreaterThan(TIME, NOON.replace(hour=13))],
             Pruning(from_ms=NOON_MS + 3_600_000 - CLOCK_SKEW_MS),
         ),
+        ([EqualTo(KEY, b"a")], Pruning(keys=frozenset((b"a",)))),
+        (
+            [In(KEY, (b"a", b"b")), EqualNullSafe(KEY, b"b")],
+            Pruning(keys=frozenset((b"b",))),
+        ),
+        ([EqualNullSafe(KEY, None)], Pruning(keys=frozenset((None,)))),
+        ([EqualTo(KEY, None)], Pruning(keys=frozenset())),
+        ([In(KEY, (b"a", None))], Pruning(keys=frozenset((b"a",)))),
+        ([IsNull(KEY)], Pruning(keys=frozenset((None,)))),
         ([EqualTo(("value",), b"x"), IsNotNull(TIME), Not(EqualTo(TOPIC, "a"))], Pruning()),
         ([EqualTo(("s", "__topic"), "a"), EqualTo(TIME, None)], Pruning()),
     ],

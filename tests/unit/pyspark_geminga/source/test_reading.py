@@ -144,6 +144,29 @@ def test_without_a_rest_side_an_entry_that_the_planner_saw_must_come(task: Readi
     assert len(task.read(LogPosition(5, 0))) == 1
 
 
+def test_rows_without_a_key_that_is_wanted_stay_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = pa.record_batch({"__key": pa.array([b"a", b"b", None, b"a"], pa.binary())})
+
+    class Batches(FakeBatches):
+        schema = stored.schema
+
+        def __iter__(self) -> Iterator[pa.RecordBatch]:
+            yield stored
+
+    monkeypatch.setattr(reading, "task_client", lambda _: FakeLoop())
+    monkeypatch.setattr(reading, "read_batches", lambda *_, **__: Batches(START, END))
+    options = SourceOptions.of({"service.url": "pulsar://x", "topic": "a"}, is_streaming=False)
+    rows = RowSchema(None, StructType([StructField("__key", BinaryType())]))
+
+    def read(*keys: bytes | None) -> list[list[bytes | None]]:
+        found = read_part(Part(TOPIC, START, END), options, rows, frozenset(keys))
+        return [batch.column(0).to_pylist() for batch in found]
+
+    assert read(b"a", b"x") == [[b"a", b"a"]]
+    assert read(None) == [[None]]
+    assert read(b"x") == []
+
+
 def test_what_spark_makes_of_no_parts_has_no_rows() -> None:
     from pyspark.sql.datasource import InputPartition
 
