@@ -40,7 +40,7 @@ test-java: $(BIN)/.develops setup  ## Pulsar's Java client, and BookKeeper's cli
 
 # Needs Java, and Apache Pulsar: unpacked in PULSAR_HOME, or fetched by `mvn` (the first time: 240 MB, into the
 # user's cache).
-test-compat: $(BIN)/.develops setup  ## our client and the official one, with Geminga and with Apache Pulsar (3 min)
+test-compat: $(BIN)/.develops setup  ## our client, the official one and Spark, with Geminga and with Apache Pulsar (5 min)
 	@$(PYTEST) -m compat tests/compat $(ARGS)
 
 # Needs root and, the first time, Debian's packages (500 MB, into the user's cache); touches nothing else here.

@@ -1,4 +1,4 @@
-"""The client against a real Apache Pulsar: run by ``make test-compat``."""
+"""The client and Spark against a real Apache Pulsar: run by ``make test-compat``."""
 
 from __future__ import annotations
 
