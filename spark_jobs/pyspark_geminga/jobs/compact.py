@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.functions import arrow_udf
 
@@ -39,11 +39,16 @@ def main(arguments: Sequence[str]) -> int:
     with _session.job_session("compact", parsed) as spark:
         options = _session.source_options(parsed, valueMode=parsed.value_mode)
         rows = _session.read_batch(spark, options)
+        keyless = Observation()
+        rows = rows.observe(keyless, f.count_if(f.col("__key").isNull()).alias("messages"))
         with _session.told_progress(spark, "compact"):
             mode = "overwrite" if parsed.overwrite else "errorifexists"
             last_of_keys(rows).write.mode(mode).option("compression", "zstd").parquet(parsed.output)
         keys = spark.read.parquet(parsed.output).count()
-        _session.say(f"the last messages of {keys:,} keys are in {parsed.output}")
+        _session.say(
+            f"the last messages of {keys:,} keys are in {parsed.output}; "
+            f"{keyless.get['messages']:,} messages have no key, and are left out"
+        )
     return 0
 
 

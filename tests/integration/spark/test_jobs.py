@@ -27,7 +27,10 @@ def topic(geminga_namespace: str) -> str:
 
 
 def publish(
-    cluster: StandaloneProcess, topic: str, messages: Iterable[tuple[str, bytes]], age_s: float = 2
+    cluster: StandaloneProcess,
+    topic: str,
+    messages: Iterable[tuple[str | None, bytes]],
+    age_s: float = 2,
 ) -> None:
     """Messages as keys and payloads; each has an event time so many seconds ago."""
     with (
@@ -146,11 +149,18 @@ def test_windows_of_a_stream_become_messages_when_the_watermark_has_passed_them(
 
 @pytest.mark.full
 def test_a_snapshot_has_the_last_message_of_each_key(
-    spark: SparkSession, standalone: StandaloneProcess, topic: str, tmp_path: Path
+    spark: SparkSession,
+    standalone: StandaloneProcess,
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    publish(standalone, topic, [(f"k{n % 3}", b"%d" % n) for n in range(30)] + [("k0", b"")])
+    messages = [(f"k{n % 3}", b"%d" % n) for n in range(30)]
+    publish(standalone, topic, [*messages, ("k0", b""), (None, b"x"), (None, b"y")])
     output = tmp_path / "snapshot"
     assert compact.main(words(standalone, topic, "--output", output)) == 0
+    said = capsys.readouterr().err
+    assert f"the last messages of 2 keys are in {output}; 2 messages have no key" in said
     rows = spark.read.parquet(str(output)).sort("__key").collect()
     assert [bytes(row.value) for row in rows] == [b"28", b"29"]
     with pytest.raises(Exception, match="PATH_ALREADY_EXISTS"):
