@@ -195,7 +195,8 @@ class BrokerView:
             if absent and is_first and not self._options.waits_for_topic:
                 raise ConnectorError(
                     f"there is no topic {', '.join(absent)}: create it first, or set "
-                    "waitingForNonExistedTopic=true"
+                    "waitingForNonExistedTopic=true; a query that read it before it was deleted "
+                    "goes on with failOnDataLoss=false as well"
                 )
         counts = await asyncio.gather(*[self._count_partitions(name) for name in names])
         self._partitions = dict(zip(names, counts, strict=True))

@@ -45,6 +45,7 @@ SOURCE_OPTIONS = (
     "valueMode",
     "metadataColumns",
     "badRecord",
+    "privateKeys",
     "targetSplitBytes",
     "minPartitions",
     "maxPartitions",
@@ -79,12 +80,14 @@ class Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """What becomes of messages' payloads, and how rows are handed to Spark."""
+    """What becomes of messages' payloads, and how rows are handed to Spark. ``private_keys`` are
+    files with keys in PEM, by the names that producers encrypt for."""
 
     is_raw: bool = False
     metadata_columns: tuple[str, ...] | None = None
     bad_record: Literal["fail", "permissive", "drop"] = "fail"
     allows_different_schemas: bool = False
+    private_keys: tuple[tuple[str, str], ...] = ()
     batch_rows: int = 8192
     batch_bytes: int = 8 * MIB
 
@@ -257,7 +260,7 @@ def _json(option: str, text: str) -> dict[str, object]:
     except ValueError as error:
         raise InvalidOption(option, f"is no JSON: {error}") from error
     if not isinstance(document, dict):
-        raise InvalidOption(option, "a JSON object by topic is wanted")
+        raise InvalidOption(option, "a JSON object is wanted")
     return document
 
 
@@ -289,11 +292,13 @@ def _subscription(given: _Given) -> str | None:
 def _payload(given: _Given) -> Payload:
     columns = given.text("metadataColumns")
     bad_record = given.choice("badRecord", ("fail", "permissive", "drop"))
+    private_keys = _json("privateKeys", given.text("privateKeys") or "{}")
     return Payload(
         is_raw=given.choice("valueMode", ("schema", "raw")) == "raw",
         metadata_columns=_columns(columns),
         bad_record=bad_record,  # type: ignore[arg-type]  # one of the choices
         allows_different_schemas=given.flag("allowDifferentTopicSchemas", default=False),
+        private_keys=tuple(sorted((name, str(file)) for name, file in private_keys.items())),
         batch_rows=given.number("arrowBatchRows") or 8192,
         batch_bytes=given.number("arrowBatchBytes") or 8 * MIB,
     )

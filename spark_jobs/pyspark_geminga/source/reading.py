@@ -6,12 +6,13 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
-from geminga import LogPosition
+from geminga import LogPosition, PrivateKeys
 from geminga.arrow import RecordBatches, read_batches
 from pyspark_geminga._pool import ClientLoop, task_client
 from pyspark_geminga.errors import DataLost
@@ -65,6 +66,8 @@ def read_part(
     if not isinstance(part, Part):
         return  # what Spark makes of no parts at all
     loop = task_client(options.access)
+    # Read by each task: files of keys are on the executors, and never in what Spark pickles.
+    pems = {name: Path(file).read_bytes() for name, file in options.payload.private_keys}
     batches = read_batches(
         loop.client,
         part.topic,
@@ -75,6 +78,7 @@ def read_part(
         bad_records=options.payload.bad_record,
         batch_rows=options.payload.batch_rows,
         batch_bytes=options.payload.batch_bytes,
+        decryption=PrivateKeys(pems) if pems else None,
         timeout_s=options.poll_timeout_s,
     )
     # Spark's types have less of a say than Arrow's (in which parts may be null): a cast copies

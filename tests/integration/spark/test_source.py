@@ -263,6 +263,46 @@ def test_payloads_become_the_columns_of_the_topics_schema(
 
 
 @pytest.mark.full
+def test_a_pair_is_read_also_where_its_key_is_the_key_of_the_message(
+    spark: SparkSession, topic: Topic
+) -> None:
+    schema = geminga.KeyValueSchema(
+        geminga.StringSchema(), geminga.AvroSchema(Order), geminga.KeyValueEncoding.SEPARATED
+    )
+    orders = [Order(number, f"item {number}", 0.5) for number in range(5)]
+    with topic.client.producer(topic.name, schema=schema) as producer:
+        for order in orders:
+            producer.send((f"k{order.id}", order))
+    frame = spark.read.format("pulsar").options(**topic.options(metadataColumns="__key")).load()
+    assert frame.columns == ["key", "value", "__key"]
+    rows = frame.sort("key").collect()
+    assert [(row.key, Order(*row.value)) for row in rows] == [
+        (f"k{order.id}", order) for order in orders
+    ]
+    assert [bytes(row["__key"]) for row in rows] == [f"k{order.id}".encode() for order in orders]
+
+
+@pytest.mark.full
+def test_a_query_may_go_on_without_a_topic_that_was_deleted_while_it_was_down(
+    stream: Stream, topic: Topic
+) -> None:
+    other = f"{topic.name}-other"
+    stream.options |= {"topics": f"{topic.name},{other}", "maxRowsPerTrigger": "20"}
+    del stream.options["topic"]
+    topic.publish(10)
+    topic.publish(10, name=other)
+    stream.read_available()
+    topic.admin("DELETE", "?force=true")
+    topic.publish(10, name=other)
+    with pytest.raises(AnalysisException, match=r"there is no topic .*goes on with failOnDataLoss"):
+        stream.read_available()
+    with pytest.raises(StreamingQueryException, match="the topic is gone"):
+        stream.read_available(waitingForNonExistedTopic="true")
+    stream.read_available(waitingForNonExistedTopic="true", failOnDataLoss="false")
+    assert stream.rows == list(range(30))
+
+
+@pytest.mark.full
 def test_ids_times_and_filters_choose_what_is_read(spark: SparkSession, topic: Topic) -> None:
     topic.publish(40)
     until = topic.client_now()

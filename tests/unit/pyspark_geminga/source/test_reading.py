@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -165,6 +167,26 @@ def test_rows_without_a_key_that_is_wanted_stay_behind(monkeypatch: pytest.Monke
     assert read(b"a", b"x") == [[b"a", b"a"]]
     assert read(None) == [[None]]
     assert read(b"x") == []
+
+
+def test_the_files_of_private_keys_are_read_by_the_task(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def batches(*_: object, **named: Any) -> FakeBatches:
+        given.append(named)
+        return FakeBatches(START, END)
+
+    monkeypatch.setattr(reading, "task_client", lambda _: FakeLoop())
+    monkeypatch.setattr(reading, "read_batches", batches)
+    (tmp_path / "key.pem").write_bytes(b"PEM")
+    for keys in (json.dumps({"mine": str(tmp_path / "key.pem")}), "{}"):
+        options = {"service.url": "pulsar://x", "topic": "a", "privateKeys": keys}
+        read = SourceOptions.of(options, is_streaming=False)
+        assert len(list(read_part(Part(TOPIC, START, END), read, ROWS))) == 1
+    assert given[0]["decryption"].private_key("mine", {}) == b"PEM"
+    assert given[1]["decryption"] is None
 
 
 def test_what_spark_makes_of_no_parts_has_no_rows() -> None:
