@@ -21,6 +21,8 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
+    # It lives for two minutes: what the second compiler costs (a third of all) never comes back.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Rows of tests are few: Spark's own 200 partitions after a shuffle would take a second each.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
