@@ -392,7 +392,7 @@ class Client(Closing):
 
         Raises ``InvalidTopicName`` or ``ClientError``.
         """
-        return await self._channels.lookup.partitions(str(TopicName.parse(topic)))
+        return await self._channels.partitions(TopicName.parse(topic))
 
     async def topics(self, namespace: str, mode: TopicsMode = "persistent") -> list[str]:
         """The whole names of the topics of ``namespace`` (``tenant/namespace``), partitions each by
