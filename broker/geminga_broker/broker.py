@@ -47,6 +47,7 @@ from geminga_runtime.service import Service
 from geminga_server.authentication import AUTHENTICATION_DISABLED, Authentication
 from geminga_server.authorization import Authorizer
 from geminga_server.connection_limits import ConnectionLimits
+from geminga_server.rest_calls import NO_CALLS, RestCalls
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Broker(Service):
         authorizer: Authorizer,
         authentication: Authentication = AUTHENTICATION_DISABLED,
         tls_network: Network | None = None,
+        calls: RestCalls = NO_CALLS,
     ) -> None:
         """``tls_network`` listens for the connections that clients secure; ``config`` has the
         certificate."""
@@ -82,6 +84,7 @@ class Broker(Service):
         self._random = random
         self._authorizer = authorizer
         self._authentication = authentication
+        self._calls = calls
         # What stores
         self.ledgers = Ledgers(coordination, network, clock, random, config.ledgers)
         self._cache = EntryCache(config.cache)
@@ -279,6 +282,7 @@ class Broker(Service):
             schemas=self.topics.services.schemas,
             policies=self.policies,
             authorize=self._authorizer.authorize,
+            calls=self._calls,
             auto_creation=self.config.policies.auto_creation,
             config=self.config.admin,
             configuration=configuration or {},

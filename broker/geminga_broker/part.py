@@ -31,6 +31,7 @@ from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.open_files import OpenFiles, open_files
 from geminga_server.ports import free_port, require_distinct
+from geminga_server.rest_calls import HttpCalls
 from geminga_server.run import StopRequest, run_part
 from geminga_server.supervision import part_name
 from geminga_server.tls import ServerTls
@@ -77,6 +78,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
                 random=Random(),  # noqa: S311 - jitter and names, no secrets
                 authorizer=ALLOW_ALL,
                 tls_network=AsyncioNetwork(tls.context) if tls else None,
+                calls=HttpCalls(),
             )
         )
         services = broker.services(runtime_configuration(config))

@@ -8,7 +8,8 @@
     ├── DirectoryUnusable         a path is no directory, or not to be written to
     ├── DirectoryInUse            another process works on the same data
     ├── NotAuthorized             this principal may not do that
-    └── ServerStartError          this process cannot run here: no uvloop, a port that is taken
+    ├── ServerStartError          this process cannot run here: no uvloop, a port that is taken
+    └── ServerUnreachable         another server that was asked for its part gave no answer
 """
 
 from __future__ import annotations
@@ -74,3 +75,10 @@ class NotAuthorized(GemingaError):
         self.role = role
         self.action = action
         self.resource = resource
+
+
+class ServerUnreachable(GemingaError):
+    """Another server that this one asked did not answer: it may or may not have done its part."""
+
+    code: ClassVar[str] = "ServiceNotReady"
+    retry: ClassVar[bool] = True

@@ -25,6 +25,13 @@ RECEIVE_TIMEOUT_MS = 60_000
 RECEIVE_TIMEOUT_S = 60.0
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[BrokerGroup]:
+    """Three brokers for tests that leave all of them alive."""
+    with broker_group(tmp_path_factory.mktemp("shared"), brokers=3) as started:
+        yield started
+
+
 @pytest.fixture
 def group(tmp_path_factory: pytest.TempPathFactory) -> Generator[BrokerGroup]:
     with broker_group(tmp_path_factory.mktemp("group"), brokers=3) as started:
@@ -35,10 +42,38 @@ def owned_by(group: BrokerGroup, broker: BrokerProcess) -> list[str]:
     return [topic for topic in TOPICS if group.owner(topic, asked=0) is broker]
 
 
-def test_any_broker_names_the_one_owner_of_a_topic(group: BrokerGroup) -> None:
-    owners = [{group.owner(topic, asked=asked).id for asked in range(3)} for topic in TOPICS]
+def test_any_broker_names_the_one_owner_of_a_topic(shared: BrokerGroup) -> None:
+    owners = [{shared.owner(topic, asked=asked).id for asked in range(3)} for topic in TOPICS]
     assert [len(each) for each in owners] == [1] * len(TOPICS)
     assert len(set().union(*owners)) > 1, "bundles are spread over the brokers"
+
+
+def test_requests_about_a_whole_are_answered_by_any_broker(shared: BrokerGroup) -> None:
+    path, name = "/admin/v2/persistent/public/default/parts", "persistent://public/default/parts"
+    brokers = shared.brokers
+    assert brokers[0].rest("PUT", f"{path}/partitions", 6)[0] == 204
+    partitions = [f"{name}-partition-{number}" for number in range(6)]
+    with client_of(shared.service_url) as client:
+        client.subscribe(name, SUBSCRIPTION).close()
+        publish_officially(client, name, range(60))
+    assert len({shared.owner(partition).id for partition in partitions}) > 1
+    for broker in brokers:
+        status, stats = broker.rest("GET", f"{path}/partitioned-stats")
+        assert (status, list(stats["partitions"])) == (200, partitions)
+        assert stats["subscriptions"][SUBSCRIPTION]["msgBacklog"] == 60
+        assert broker.rest("GET", f"{path}/subscriptions") == (200, [SUBSCRIPTION])
+        assert broker.rest("PUT", f"{path}/unload")[0] == 204
+    assert brokers[1].rest("POST", "/admin/v2/namespaces/public/default/clearBacklog")[0] == 204
+    _, stats = brokers[2].rest("GET", f"{path}/partitioned-stats?perPartition=false")
+    assert stats["subscriptions"][SUBSCRIPTION]["msgBacklog"] == 0
+    assert brokers[1].rest("POST", f"{path}/partitions", 8)[0] == 204
+    _, stats = brokers[0].rest("GET", f"{path}/partitioned-stats")
+    assert [list(each["subscriptions"]) for each in stats["partitions"].values()] == [
+        [SUBSCRIPTION]
+    ] * 8
+    assert brokers[2].rest("PUT", "/admin/v2/namespaces/public/default/unload")[0] == 204
+    assert brokers[2].rest("DELETE", f"{path}/partitions?force=true")[0] == 204
+    assert brokers[0].rest("GET", f"{path}/partitions")[0] == 404
 
 
 def publish_officially(client: pulsar.Client, topic: str, numbers: range) -> None:

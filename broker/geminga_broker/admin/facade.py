@@ -29,6 +29,7 @@ from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Authorize
 from geminga_server.metrics import PartMetrics
+from geminga_server.rest_calls import RestCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,8 @@ class BrokerFacade(Protocol):
 class Services:
     """Everything the REST side works on. ``version`` is what ``brokers/version`` answers.
 
+    ``calls`` asks other brokers for their part of an answer.
+
     ``part_metrics`` are families that ``metrics_text`` does not hold: the process's, and what
     the broker's own packages register.
     """
@@ -149,6 +152,7 @@ class Services:
     schemas: SchemaRegistry
     policies: PolicyResolver
     authorize: Authorize
+    calls: RestCalls
     config: AdminConfig = field(default_factory=AdminConfig)
     auto_creation: AutoCreationConfig = field(default_factory=AutoCreationConfig)
     # The settings under upstream's names, as text.

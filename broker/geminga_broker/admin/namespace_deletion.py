@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from urllib.parse import quote
+
+from fastapi import Request
 
 from geminga_broker.admin.facade import Services
+from geminga_broker.admin.peers import ask
 from geminga_broker.admin.routes.topics import topics_of
-from geminga_broker.admin.serving import serve_partition, to_each
+from geminga_broker.admin.serving import to_each, to_each_bundle
 from geminga_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
+from geminga_broker.ownership.bundles import Bundle, BundleRing
 from geminga_cluster.errors import NamespaceNotFound, PartitionedTopicNotFound
 from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
@@ -28,32 +32,36 @@ DOMAINS = ("persistent", "non-persistent")
 # Clients come back ever more slowly.
 ROUNDS_MAX = 8
 
+_FORCE = {"force": "true"}
+
 Chosen = Callable[[TopicName], bool]
 """Which topics go with their namespace; the others keep it."""
 
 
-async def delete_without_topics(services: Services, namespace: NamespaceName) -> None:
+async def delete_without_topics(
+    request: Request, services: Services, namespace: NamespaceName
+) -> None:
     """Delete ``namespace`` if there are no topics in it, but for Pulsar's own.
 
-    Raises ``NamespaceNotFound``; ``RestError`` 409 where users' topics are left, 503 where another
-    broker serves some of Pulsar's.
+    Raises ``NamespaceNotFound``; ``RestError`` 409 where users' topics are left.
     """
-    await _unmark(services, namespace)
-    await _delete_topics(services, namespace, is_system_topic)
-    if not await _delete_marked(services, namespace, is_system_topic):
+    await unmark(services, namespace)
+    await _delete_topics(request, services, namespace, is_system_topic)
+    if not await _delete_marked(request, services, namespace, is_system_topic):
         raise RestError(409, "Cannot delete non empty namespace")
 
 
-async def delete_with_topics(services: Services, namespace: NamespaceName) -> None:
+async def delete_with_topics(
+    request: Request, services: Services, namespace: NamespaceName
+) -> None:
     """Delete ``namespace`` and its topics by force.
 
-    Raises ``NamespaceNotFound``; ``RestError`` 503 where another broker serves some of the topics,
-    and then nothing was deleted.
+    Raises ``NamespaceNotFound``; ``RestError`` 409 where topics are made all the time.
     """
-    await _unmark(services, namespace)
+    await unmark(services, namespace)
     for _ in range(ROUNDS_MAX):
-        await _delete_topics(services, namespace, _all)
-        if await _delete_marked(services, namespace, _all):
+        await _delete_topics(request, services, namespace, _all)
+        if await _delete_marked(request, services, namespace, _all):
             return
     raise RestError(409, "Topics of the namespace are made as fast as they are deleted")
 
@@ -62,22 +70,31 @@ def _all(_: TopicName) -> bool:
     return True
 
 
-async def _unmark(services: Services, namespace: NamespaceName) -> None:
+async def unmark(services: Services, namespace: NamespaceName) -> None:
     """Have a namespace found again whose deletion was cut short."""
     if (await services.namespaces.policies(namespace)).deleted:
         await _mark(services, namespace, deleted=False)
 
 
-async def _delete_marked(services: Services, namespace: NamespaceName, chosen: Chosen) -> bool:
+async def _delete_marked(
+    request: Request, services: Services, namespace: NamespaceName, chosen: Chosen
+) -> bool:
     """Delete a namespace that nobody finds any more; False where topics are left in it."""
+    ring = await services.ownership.ring_of(namespace)
+    # Other brokers give its bundles up and wait for what they are loading; once it is marked, none
+    # acquires them again.
+    await to_each_bundle(
+        request, services, ring.bundles, _nothing, "unload", acquiring=False, method="PUT"
+    )
     await _mark(services, namespace, deleted=True)
     is_gone = False
     try:
         await services.broker.topics_settled(namespace)
-        topics = await _topics(services, namespace)
-        await _delete_each(services.broker.delete_doomed_topic, filter(chosen, topics))
+        topics = await _topics(request, services, ring)
+        left = [topic for topic in filter(chosen, topics) if await _is_free(services, ring, topic)]
+        await _delete_each(services.broker.delete_doomed_topic, left)
         await services.broker.topics_settled(namespace)
-        if not await _topics(services, namespace):
+        if not await _topics(request, services, ring):
             await services.ownership.unload_namespace(namespace)
             await _forget_partitioned(services, namespace)
             await services.schemas.delete_namespace(namespace)
@@ -96,17 +113,42 @@ async def _mark(services: Services, namespace: NamespaceName, *, deleted: bool) 
     await services.namespaces.update(namespace, lambda policies: replace(policies, deleted=deleted))
 
 
-async def _topics(services: Services, namespace: NamespaceName) -> list[TopicName]:
-    lists = [await topics_of(services, namespace, domain) for domain in DOMAINS]
+async def _nothing(_: Bundle) -> None:
+    """This broker's own bundles it keeps, until their topics are deleted."""
+
+
+async def _is_free(services: Services, ring: BundleRing, topic: TopicName) -> bool:
+    """Whether no other broker serves the topic."""
+    owner = await services.ownership.present_owner_of(ring.bundle_of(topic.hash))
+    return owner is None or owner.is_self
+
+
+async def _topics(request: Request, services: Services, ring: BundleRing) -> list[TopicName]:
+    lists = [await topics_of(request, services, ring, domain) for domain in DOMAINS]
     return [topic for topics in lists for topic in topics]
 
 
-async def _delete_topics(services: Services, namespace: NamespaceName, chosen: Chosen) -> None:
-    """Delete the chosen topics there are now, served here; one that is gone is no fault."""
-    topics = list(filter(chosen, await _topics(services, namespace)))
-    for topic in topics:
-        await serve_partition(services, topic)
-    await _delete_each(partial(services.broker.delete_topic, force=True), topics)
+async def _delete_topics(
+    request: Request, services: Services, namespace: NamespaceName, chosen: Chosen
+) -> None:
+    """Delete the chosen topics there are now, wherever; one that is gone is no fault."""
+
+    async def delete(topic: TopicName) -> None:
+        owner = await services.ownership.owner(topic)
+        if owner.is_self:
+            await services.broker.delete_topic(topic, force=True)
+            return
+        path = f"/admin/v2/{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}"
+        try:
+            await ask(
+                services.calls, request, owner, path, method="DELETE", query={"force": "true"}
+            )
+        except RestError as error:  # as below
+            if error.status not in (404, 503):
+                raise
+
+    ring = await services.ownership.ring_of(namespace)
+    await _delete_each(delete, filter(chosen, await _topics(request, services, ring)))
 
 
 async def _delete_each(

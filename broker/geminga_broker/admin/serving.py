@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode
 
@@ -11,8 +12,11 @@ from fastapi import Request
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import listener_of
+from geminga_broker.admin.peers import PARTITION_MISSING, ask, of_topic, raise_if_missing
 from geminga_broker.errors import TopicNotFound
 from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.policies.auto_creation import auto_creation
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.errors import PartitionedTopicNotFound
@@ -28,8 +32,8 @@ TOPICS_AT_ONCE_MAX = 16
 
 ItemT = TypeVar("ItemT")
 
-Work = Callable[[TopicName], Awaitable[None]]
-"""Something that is done to a topic."""
+Work = Callable[[TopicName], Awaitable[object]]
+"""Something that is done to a topic, and what comes of it, in the form in which JSON has it."""
 
 
 async def serve_here(request: Request, services: Services, topic: TopicName) -> None:
@@ -74,20 +78,68 @@ async def partitioned(services: Services, topic: TopicName) -> PartitionedTopicM
 async def explain_missing(services: Services, topic: TopicName) -> None:
     """Raise ``RestError`` 404 for a topic that is a partition which is not there yet."""
     if topic.partition_index >= 0 and await services.partitioned_topics.metadata(topic.base):
-        raise RestError(404, "Topic partitions were not yet created") from None
+        raise RestError(404, PARTITION_MISSING) from None
 
 
 async def to_each_partition(
     request: Request, services: Services, topic: TopicName, work: Work
-) -> None:
-    """Do ``work`` to a topic, or to each partition of a partitioned one."""
+) -> list[object]:
+    """Do ``work`` to a topic, or to each partition of a partitioned one: this broker to its own,
+    the others by the same request. What came of it, in the order of the partitions."""
     await services.namespaces.policies(topic.namespace)
     partitions = await services.partitioned_topics.partitions(topic)
-    if partitions:
-        for index in range(partitions):
-            await _to_partition(services, topic.partition(index), work)
-        return
-    await to_one_topic(request, services, topic, work)
+    if not partitions:
+        return [await to_one_topic(request, services, topic, work)]
+    answers: list[object] = []
+    for partition in map(topic.partition, range(partitions)):
+        with suppress(TopicNotFound):  # not created yet, it needs nothing done to it
+            answers.append(await to_partition(request, services, partition, work))
+    return answers
+
+
+async def to_partition(
+    request: Request,
+    services: Services,
+    partition: TopicName,
+    work: Work,
+    *,
+    rest: str | None = None,
+) -> object:
+    """Do ``work`` to a partition, if it is this broker's; else have its owner answer this request
+    about it, or the one whose path goes on with ``rest``: the answer is decoded JSON.
+
+    Raises ``TopicNotFound``, ``SubscriptionNotFound``, ``RestError``, ``ServerUnreachable``.
+    """
+    owner = await services.ownership.owner(partition)
+    if owner.is_self:
+        return await work(partition)
+    try:
+        answer = await ask(services.calls, request, owner, of_topic(request, partition, rest))
+    except RestError as error:
+        raise_if_missing(error, partition)
+        raise
+    return answer.json()
+
+
+async def of_each_partition(
+    request: Request,
+    services: Services,
+    topic: TopicName,
+    partitions: int,
+    work: Work,
+    *,
+    rest: str,
+) -> dict[str, object]:
+    """What each partition that is there answers, by its full name in the order of their numbers."""
+    answers: dict[int, object] = {}
+
+    async def ask_for(index: int) -> None:
+        with suppress(TopicNotFound):
+            partition = topic.partition(index)
+            answers[index] = await to_partition(request, services, partition, work, rest=rest)
+
+    await to_each(ask_for, range(partitions))
+    return {str(topic.partition(index)): answers[index] for index in sorted(answers)}
 
 
 async def to_each(work: Callable[[ItemT], Awaitable[None]], items: Iterable[ItemT]) -> None:
@@ -96,32 +148,53 @@ async def to_each(work: Callable[[ItemT], Awaitable[None]], items: Iterable[Item
     await WorkPool(TOPICS_AT_ONCE_MAX).run(work, deque(items))
 
 
-async def to_one_topic(request: Request, services: Services, topic: TopicName, work: Work) -> None:
+async def to_one_topic(
+    request: Request, services: Services, topic: TopicName, work: Work
+) -> object:
     """Do ``work`` to a topic that is not partitioned, or to one partition."""
     await serve_here(request, services, topic)
     try:
-        await work(topic)
+        return await work(topic)
     except TopicNotFound:
         await explain_missing(services, topic)
         raise
 
 
-async def _to_partition(services: Services, partition: TopicName, work: Work) -> None:
-    """One that was not created yet needs nothing done to it."""
-    await serve_partition(services, partition)
-    try:
-        await work(partition)
-    except TopicNotFound:
-        return
+async def to_each_bundle(
+    request: Request,
+    services: Services,
+    bundles: Iterable[Bundle],
+    work: Callable[[Bundle], Awaitable[None]],
+    rest: str,
+    *,
+    acquiring: bool,
+    method: str | None = None,
+) -> None:
+    """Do ``work`` to each of a namespace's bundles: this broker to its own, the others by the same
+    request (or ``method``) about the bundle, whose path ends with ``rest``. A bundle that no broker
+    owns is passed over, unless it is to be acquired for that (``acquiring``).
 
-
-async def serve_partition(services: Services, partition: TopicName) -> None:
-    """Return if this broker owns the partition: what is for all of them goes to no other broker.
-
-    Raises ``RestError`` 503.
+    A request with authority (one of another broker) is not sent on: it raises ``NotOwned``.
     """
-    if not (await services.ownership.owner(partition)).is_self:
-        raise RestError(503, f"{partition} is served by another broker: ask for it alone")
+
+    async def to_bundle(bundle: Bundle) -> None:
+        ownership, has_authority = services.ownership, flag(request, "authoritative")
+        owner: Owner | None
+        if acquiring:
+            owner = await ownership.owner_of(bundle, authoritative=has_authority)
+        else:
+            owner = await ownership.present_owner_of(bundle)
+        if owner is None:
+            return
+        if owner.is_self:
+            await work(bundle)
+        elif has_authority:
+            raise NotOwned(str(bundle))
+        else:
+            path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.name}/{rest}"
+            await ask(services.calls, request, owner, path, method=method)
+
+    await to_each(to_bundle, bundles)
 
 
 async def topic_here(services: Services, topic: TopicName, *, create: bool = False) -> Topic:

@@ -46,6 +46,10 @@ class Bundle:
         """The node whose owner owns the bundle."""
         return ownership_path(str(self.namespace), self.name)
 
+    def covers(self, topic_hash: int) -> bool:
+        """Whether a 32-bit hash falls into the bundle."""
+        return self.lower <= topic_hash < self.upper or topic_hash == self.upper == HASH_MAX
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 

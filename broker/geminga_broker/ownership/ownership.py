@@ -114,6 +114,20 @@ class Ownership(Service):
                 bundle, authoritative=authoritative
             )
 
+    async def present_owner_of(self, bundle: Bundle) -> Owner | None:
+        """The owner of ``bundle``, None where no broker owns it; none acquires it for that.
+
+        Raises ``CoordinationError``.
+        """
+        known = self._known_owner_of(bundle)
+        if known is not None:
+            return known
+        async with self._owned.lock(bundle):
+            if bundle in self._owned:
+                return self._self
+            found = await self._owners.read(bundle)
+        return found.owner if isinstance(found, BundleNode) else None
+
     async def bundle_of(self, topic: TopicName) -> Bundle:
         """The bundle ``topic`` falls into. Raises ``NamespaceNotFound``."""
         return await self._rings.bundle_of(topic)

@@ -20,7 +20,7 @@ from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.json_records import JsonRecord
 from geminga_runtime.coordination import CoordinationError
 from geminga_runtime.errors import GemingaError
-from geminga_server.errors import NotAuthorized
+from geminga_server.errors import NotAuthorized, ServerUnreachable
 from geminga_server.rest.errors import RestError, ServedElsewhere
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ STATUSES: Statuses = {
     MalformedRecord: 400,
     NotAuthorized: 403,
     CoordinationError: 503,
+    ServerUnreachable: 503,
 }
 
 

@@ -16,9 +16,10 @@ from starlette.responses import Response
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.namespaces import bundle_in
-from geminga_broker.admin.routes.topics import require_namespace, topics_of
-from geminga_broker.admin.serving import serve_partition, to_each
+from geminga_broker.admin.routes.topics import require_namespace
+from geminga_broker.admin.serving import to_each, to_each_bundle
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
+from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.topic import Topic
@@ -34,6 +35,8 @@ router = APIRouter(prefix="/admin/v2/namespaces/{tenant}/{namespace}")
 ADMINISTER = [on_namespace(Action.ADMINISTER)]
 
 Work = Callable[[Topic], Awaitable[None]]
+
+_BEHIND_NAMESPACE = 6  # segments of /admin/v2/namespaces/{tenant}/{namespace}/...
 
 
 @router.post("/clearBacklog", dependencies=ADMINISTER)
@@ -93,27 +96,26 @@ def _where_named(request: Request, work: Callable[[Topic, Subscription], Awaitab
 async def _of_every_topic(
     request: Request, services: Services, namespace: NamespaceName, work: Work
 ) -> Response:
-    """Raises ``RestError`` 503 where another broker serves one: then nothing was done."""
-    topics = await _topics(request, services, namespace)
-    for topic in topics:
-        await serve_partition(services, topic)
+    """Do ``work`` to the persistent topics of the namespace, or of the bundle in the path."""
+    await require_namespace(services, namespace)
+    ring = await services.ownership.ring_of(namespace)
+    only = None
+    if "bundle" in request.path_params:
+        only = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
+    topics: dict[Bundle, list[TopicName]] = {}
+    for topic in await services.persistent_topics.names(namespace):
+        bundle = ring.bundle_of(topic.hash)
+        if only in (None, bundle):
+            topics.setdefault(bundle, []).append(topic)
 
     async def on_topic(name: TopicName) -> None:
         with suppress(TopicNotFound):  # deleted meanwhile
             await work(await services.broker.persistent_topic(name))
 
-    await to_each(on_topic, topics)
+    async def on_bundle(bundle: Bundle) -> None:
+        await to_each(on_topic, topics[bundle])
+
+    # …/{namespace}/[{bundle}/]clearBacklog[/{subscription}], of which the path of a bundle has all.
+    rest = "/".join(request.scope["path"].split("/")[_BEHIND_NAMESPACE + (only is not None) :])
+    await to_each_bundle(request, services, topics, on_bundle, rest, acquiring=True)
     return no_content()
-
-
-async def _topics(
-    request: Request, services: Services, namespace: NamespaceName
-) -> list[TopicName]:
-    """The persistent topics of the namespace, or of the bundle in the path."""
-    await require_namespace(services, namespace)
-    topics = await topics_of(services, namespace, "persistent")
-    if "bundle" not in request.path_params:
-        return topics
-    ring = await services.ownership.ring_of(namespace)
-    bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
-    return [topic for topic in topics if ring.bundle_of(topic.hash) == bundle]

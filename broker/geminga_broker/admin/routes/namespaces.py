@@ -6,6 +6,7 @@ The calls that read and change one policy each are made of the table in ``polici
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,9 +14,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.namespace_deletion import delete_with_topics, delete_without_topics
+from geminga_broker.admin.namespace_deletion import (
+    delete_with_topics,
+    delete_without_topics,
+    unmark,
+)
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.topics import names_answer, require_namespace, topics_of
+from geminga_broker.admin.serving import to_each_bundle
 from geminga_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary
 from geminga_broker.ownership.errors import NotOwned
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
@@ -105,10 +111,11 @@ async def delete_namespace(
         raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
     try:
         if is_forced:
-            await delete_with_topics(services, namespace)
+            await delete_with_topics(request, services, namespace)
             return no_content()
-        await _check_empty(services, namespace)
-        await delete_without_topics(services, namespace)
+        await unmark(services, namespace)
+        await _check_empty(request, services, namespace)
+        await delete_without_topics(request, services, namespace)
     except NamespaceNotFound:
         raise RestError(404, f"Namespace {namespace} does not exist.") from None
     return no_content()
@@ -121,7 +128,8 @@ async def list_topics(request: Request, namespace: NamespaceArg, services: Servi
     domains = _MODES.get(request.query_params.get("mode", "PERSISTENT"))
     if domains is None:
         raise RestError(404, f"mode should be one of {', '.join(_MODES)}")
-    lists = [await topics_of(services, namespace, domain) for domain in domains]
+    ring = await services.ownership.ring_of(namespace)
+    lists = [await topics_of(request, services, ring, domain) for domain in domains]
     return names_answer(request, [topic for topics in lists for topic in topics])
 
 
@@ -133,10 +141,14 @@ async def get_bundles(namespace: NamespaceArg, services: ServicesArg) -> Respons
 
 
 @router.put("/{tenant}/{namespace}/unload", dependencies=[on_namespace(Action.ADMINISTER)])
-async def unload_namespace(namespace: NamespaceArg, services: ServicesArg) -> Response:
-    """Close the namespace's topics here and give its bundles up; clients look them up again."""
+async def unload_namespace(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Close the namespace's topics and give its bundles up, on all brokers; clients look them up
+    again."""
     await services.namespaces.policies(namespace)
-    await services.ownership.unload_namespace(namespace)
+    ring = await services.ownership.ring_of(namespace)
+    await _unload(request, services, ring.bundles)
     return no_content()
 
 
@@ -144,13 +156,20 @@ async def unload_namespace(namespace: NamespaceArg, services: ServicesArg) -> Re
 async def unload_bundle(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """The same for one bundle; nothing to do where it is not served."""
+    """The same for one bundle; nothing to do where no broker owns it."""
     await services.namespaces.policies(namespace)
     ring = await services.ownership.ring_of(namespace)
     bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
-    with suppress(NotOwned):
-        await services.ownership.unload(bundle)
+    await _unload(request, services, [bundle])
     return no_content()
+
+
+async def _unload(request: Request, services: Services, bundles: Iterable[Bundle]) -> None:
+    async def unload(bundle: Bundle) -> None:
+        with suppress(NotOwned):  # it went by itself meanwhile
+            await services.ownership.unload(bundle)
+
+    await to_each_bundle(request, services, bundles, unload, "unload", acquiring=False)
 
 
 def bundle_in(ring: BundleRing, name: str) -> Bundle:
@@ -170,13 +189,12 @@ def _why_no_bundle(ring: BundleRing, name: str) -> str:
     return f"Cannot find bundle {name} in the bundles list"
 
 
-async def _check_empty(services: Services, namespace: NamespaceName) -> None:
+async def _check_empty(request: Request, services: Services, namespace: NamespaceName) -> None:
     """Raise ``NamespaceNotFound``; ``RestError`` 409 if users' topics are left."""
-    if not await services.namespaces.exists(namespace):
-        raise NamespaceNotFound(str(namespace))
+    ring = await services.ownership.ring_of(namespace)
     partitioned = services.partitioned_topics
     lists = await asyncio.gather(
-        *(topics_of(services, namespace, domain) for domain in _MODES["ALL"]),
+        *(topics_of(request, services, ring, domain) for domain in _MODES["ALL"]),
         *(partitioned.names(namespace, domain) for domain in _MODES["ALL"]),
     )
     if any(not is_system_topic(topic) for topics in lists for topic in topics):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
+from typing import cast
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
+from geminga_broker.admin.documents.topic_stats import TopicStats
+from geminga_broker.admin.facade import Services, StatsQuery
 from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.serving import serve_partition, to_each
+from geminga_broker.admin.peers import ask, of_topic
+from geminga_broker.admin.serving import to_each, to_partition
 from geminga_broker.errors import TopicExists, TopicNotFound
+from geminga_broker.ownership.address import Owner
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation
 from geminga_cluster.errors import PartitionedTopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -22,6 +28,10 @@ from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import TopicArg, flag, json_body
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/partitions")
+
+
+# The body that asks for a subscription from the first message on (``MessageId.earliest``).
+_FROM_THE_FIRST = b'{"ledgerId":-1,"entryId":-1}'
 
 
 @router.get("", dependencies=[on_topic(Action.LOOKUP)])
@@ -72,10 +82,8 @@ async def grow_partitions(request: Request, topic: TopicArg, services: ServicesA
     async def prepare(partition: TopicName) -> None:
         if not topic.is_persistent:
             return
-        await serve_partition(services, partition)
         for index in range(partition.partition_index):  # the first ones may be deleted alone
-            await serve_partition(services, topic.partition(index))
-            if await services.broker.copy_subscriptions(topic.partition(index), partition):
+            if await _copy_subscriptions(request, services, topic.partition(index), partition):
                 return
 
     try:
@@ -100,7 +108,7 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
             ) from None
         raise RestError(404, f"Topic {topic} not found.") from None
     try:
-        await _delete_all(services, topic, partitions, force=flag(request, "force"))
+        await _delete_all(request, services, topic, partitions)
     except BaseException:
         await topics.set_deleted(topic, deleted=False)
         raise
@@ -119,18 +127,63 @@ async def _create(services: Services, topic: TopicName, record: PartitionedTopic
             await services.broker.create_topic(partition, {})
 
 
+async def _copy_subscriptions(
+    request: Request, services: Services, source: TopicName, target: TopicName
+) -> bool:
+    """Give a new partition the durable subscriptions of an older one, from its first message;
+    whether the older one is there. Either may be another broker's."""
+    here, there = [await services.ownership.owner(each) for each in (source, target)]
+    if here.is_self and there.is_self:
+        return await services.broker.copy_subscriptions(source, target)
+    get = partial(ask, services.calls, request, method="GET", query={})
+    try:
+        if here.is_self:
+            stats = await services.broker.topic_stats(source, StatsQuery())
+        else:
+            answer = await get(here, of_topic(request, source, "stats"))
+            stats = cast("TopicStats", answer.json())
+    except TopicNotFound:
+        return False
+    except RestError as error:
+        if error.status == 404:
+            return False
+        raise
+    for name, subscription in stats["subscriptions"].items():
+        if not subscription["isDurable"]:
+            continue
+        if there.is_self:
+            topic = await services.broker.persistent_topic(target)
+            await topic.create_subscription(name, from_earliest=True)
+        else:
+            path = of_topic(request, target, f"subscription/{quote(name, safe='')}")
+            await _subscribe(services, request, there, path)
+    return True
+
+
+async def _subscribe(services: Services, request: Request, owner: Owner, path: str) -> None:
+    """Make a subscription at another broker, from the first message; it may exist."""
+    try:
+        await ask(
+            services.calls, request, owner, path, method="PUT", query={}, body=_FROM_THE_FIRST
+        )
+    except RestError as error:
+        if error.status != 409:
+            raise
+
+
 async def _delete_all(
-    services: Services, topic: TopicName, partitions: int, *, force: bool
+    request: Request, services: Services, topic: TopicName, partitions: int
 ) -> None:
     """Delete the partitions; one that is gone already is no fault."""
 
-    async def delete(index: int) -> None:
-        partition = topic.partition(index)
-        with suppress(TopicNotFound):
-            await services.ownership.owner(partition)
-            await services.broker.delete_topic(partition, force=force)
+    async def delete(partition: TopicName) -> None:
+        await services.broker.delete_topic(partition, force=flag(request, "force"))
 
-    await to_each(delete, range(partitions))
+    async def delete_partition(index: int) -> None:
+        with suppress(TopicNotFound):
+            await to_partition(request, services, topic.partition(index), delete, rest="")
+
+    await to_each(delete_partition, range(partitions))
 
 
 async def _is_topic(services: Services, topic: TopicName) -> bool:

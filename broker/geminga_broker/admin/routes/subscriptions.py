@@ -7,6 +7,7 @@ partition; what names a position or counts messages is refused there, as upstrea
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import cast
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -46,7 +47,7 @@ router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic
 READ = [on_topic(Action.READ)]
 ADMINISTER = [on_topic(Action.ADMINISTER)]
 
-Work = Callable[[Topic, Subscription], Awaitable[None]]
+Work = Callable[[Topic, Subscription], Awaitable[object]]
 
 NOTHING_EXPIRED = (
     "Expire message by {what} not issued on topic {topic} for subscription {subscription} due to "
@@ -61,14 +62,8 @@ EXPIRED_IN_PART = (
 @router.get("/subscriptions", dependencies=READ)
 async def list_subscriptions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """Names of the topic's subscriptions, or of those of any partition."""
-    names: dict[str, None] = {}
-
-    async def add(name: TopicName) -> None:
-        stats = await services.broker.subscription_names(name)
-        names.update(dict.fromkeys(stats))
-
-    await to_each_partition(request, services, topic, add)
-    return Json(list(names))
+    lists = await to_each_partition(request, services, topic, services.broker.subscription_names)
+    return Json(list(dict.fromkeys(name for names in lists for name in cast("list[str]", names))))
 
 
 @router.put("/subscription/{subscription}", dependencies=ADMINISTER)
@@ -235,13 +230,12 @@ async def reset_to_position(request: Request, topic: TopicArg, services: Service
 @router.get("/subscription/{subscription}/properties", dependencies=READ)
 async def get_properties(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """What its makers noted of it."""
-    found: dict[str, str] = {}
 
-    async def add(_: Topic, subscription: Subscription) -> None:
-        found.update(_shown(subscription.cursor.properties))
+    async def shown(_: Topic, subscription: Subscription) -> dict[str, str]:
+        return _shown(subscription.cursor.properties)
 
-    await _of_every_partition(request, services, topic, add)
-    return Json(found)
+    found = await _of_every_partition(request, services, topic, shown)
+    return Json({key: text for each in found for key, text in _texts(each).items()})
 
 
 @router.put("/subscription/{subscription}/properties", dependencies=ADMINISTER)
@@ -262,9 +256,10 @@ async def set_properties(request: Request, topic: TopicArg, services: ServicesAr
 
 async def _of_every_partition(
     request: Request, services: Services, topic: TopicName, work: Work
-) -> None:
+) -> list[object]:
+    on_topic = _on_subscription(request, services, work)
     try:
-        await to_each_partition(request, services, topic, _on_subscription(request, services, work))
+        return await to_each_partition(request, services, topic, on_topic)
     except SubscriptionNotFound as error:
         raise SubscriptionNotFound(error.subscription, str(topic)) from None
 
@@ -276,13 +271,13 @@ async def _of_one(request: Request, services: Services, topic: TopicName, work: 
 
 def _on_subscription(
     request: Request, services: Services, work: Work
-) -> Callable[[TopicName], Awaitable[None]]:
+) -> Callable[[TopicName], Awaitable[object]]:
     """``work`` on the subscription in the path, given the name of its topic."""
     name = path_value(request, "subscription")
 
-    async def on_topic(part: TopicName) -> None:
+    async def on_topic(part: TopicName) -> object:
         loaded = await topic_here(services, part)
-        await work(loaded, loaded.part(StoredSubscriptions).named(name))
+        return await work(loaded, loaded.part(StoredSubscriptions).named(name))
 
     return on_topic
 

@@ -70,7 +70,7 @@ async def delete_tenant(request: Request, services: ServicesArg) -> Response:
         if is_forced:
             for namespace in await services.namespaces.names(tenant):
                 with suppress(NamespaceNotFound):  # somebody else was faster
-                    await delete_with_topics(services, namespace)
+                    await delete_with_topics(request, services, namespace)
         await services.tenants.delete(tenant)
     except TenantNotFound:
         raise RestError(404, "Tenant doesn't exist") from None

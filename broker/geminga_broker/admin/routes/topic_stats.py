@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_broker.admin.documents.aggregation import aggregate
 from geminga_broker.admin.documents.topic_stats import TopicStats, as_json
-from geminga_broker.admin.facade import Services, StatsQuery
+from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.serving import explain_missing, partitioned, serve_here
+from geminga_broker.admin.serving import (
+    explain_missing,
+    of_each_partition,
+    partitioned,
+    serve_here,
+)
 from geminga_broker.errors import TopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
@@ -39,29 +46,19 @@ async def get_partitioned_stats(
     """A partitioned topic as a whole, and with ``perPartition`` each partition."""
     record = await partitioned(services, topic)
     query = _query(request)
-    partitions: dict[str, TopicStats] = {}
-    for index in range(record.partitions):
-        stats = await _partition_stats(services, topic.partition(index), query)
-        if stats is not None:
-            partitions[str(topic.partition(index))] = stats
+
+    async def stats(partition: TopicName) -> TopicStats:
+        return await services.broker.topic_stats(partition, query)
+
+    found = await of_each_partition(
+        request, services, topic, record.partitions, stats, rest="stats"
+    )
     whole = aggregate(
-        partitions,
+        cast("dict[str, TopicStats]", found),
         {"partitions": record.partitions, "deleted": record.deleted},
         per_partition=flag(request, "perPartition", default=True),
     )
     return Json(as_json(whole))
-
-
-async def _partition_stats(
-    services: Services, partition: TopicName, query: StatsQuery
-) -> TopicStats | None:
-    """A partition's stats, None for one that is not there, or is another broker's."""
-    if not (await services.ownership.owner(partition)).is_self:
-        return None
-    try:
-        return await services.broker.topic_stats(partition, query)
-    except TopicNotFound:
-        return None
 
 
 def _query(request: Request) -> StatsQuery:

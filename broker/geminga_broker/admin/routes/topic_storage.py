@@ -15,10 +15,11 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.serving import (
     explain_missing,
+    of_each_partition,
     partitioned,
     serve_here,
-    serve_partition,
     to_each_partition,
+    to_partition,
 )
 from geminga_broker.errors import TopicNotFound
 from geminga_cluster.errors import NamespaceNotFound
@@ -74,7 +75,9 @@ async def terminate_topic(request: Request, topic: TopicArg, services: ServicesA
 
 
 @router.post("/terminate/partitions", dependencies=[on_topic(Action.ADMINISTER)])
-async def terminate_partitions(topic: TopicArg, services: ServicesArg) -> Response:
+async def terminate_partitions(
+    request: Request, topic: TopicArg, services: ServicesArg
+) -> Response:
     """The same with every partition of a topic; the ids of their last messages by number."""
     await services.namespaces.policies(topic.namespace)
     partitions = await services.partitioned_topics.partitions(topic)
@@ -84,10 +87,15 @@ async def terminate_partitions(topic: TopicArg, services: ServicesArg) -> Respon
             "Termination of a non-partitioned topic is not allowed using partitioned-terminate"
             ", please use terminate commands",
         )
-    ends: dict[str, Document] = {}
+
+    async def end(partition: TopicName) -> Document:
+        return await _terminate(services, partition)
+
+    ends: dict[str, object] = {}
     for index in range(partitions):
-        await serve_partition(services, topic.partition(index))
-        ends[str(index)] = await _terminate(services, topic.partition(index))
+        ends[str(index)] = await to_partition(
+            request, services, topic.partition(index), end, rest="terminate"
+        )
     return Json(ends)
 
 
@@ -113,17 +121,15 @@ async def get_internal_stats(request: Request, topic: TopicArg, services: Servic
 async def get_partitioned_internal_stats(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
-    """The same of each partition that is there, and this broker's."""
+    """The same of each partition that is there."""
     record = await partitioned(services, topic)
-    partitions: dict[str, Document] = {}
-    for index in range(record.partitions):
-        partition = topic.partition(index)
-        if (await services.ownership.owner(partition)).is_self:
-            try:
-                stats = await _internal_stats(request, services, partition)
-            except TopicNotFound:
-                continue
-            partitions[str(partition)] = stats
+
+    async def stats(partition: TopicName) -> Document:
+        return await _internal_stats(request, services, partition)
+
+    partitions = await of_each_partition(
+        request, services, topic, record.partitions, stats, rest="internalStats"
+    )
     metadata = {"partitions": record.partitions, "deleted": record.deleted}
     return Json({"metadata": metadata, "partitions": partitions})
 

@@ -6,14 +6,18 @@ Partitioned topics as such are in ``partitions``, stats in ``topic_stats``.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from fastapi import APIRouter, Request
+from starlette.convertors import register_url_convertor
 from starlette.responses import Response
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.serving import serve_here
+from geminga_broker.admin.peers import ask
+from geminga_broker.admin.serving import serve_here, to_each
 from geminga_broker.errors import TopicExists, TopicNotFound
+from geminga_broker.ownership.bundles import Bundle, BundleRing, parse_boundary
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
@@ -21,7 +25,21 @@ from geminga_server.authorization import Action
 from geminga_server.rest.access import on_namespace, on_topic
 from geminga_server.rest.answers import Json, no_content
 from geminga_server.rest.errors import RestError
-from geminga_server.rest.parameters import NamespaceArg, TopicArg, flag, path_value, text_map_body
+from geminga_server.rest.parameters import (
+    NamespaceArg,
+    TopicArg,
+    Word,
+    flag,
+    path_value,
+    text_map_body,
+)
+
+
+class _BundleName(Word):
+    regex = "0x[0-9a-fA-F]{8}_0x[0-9a-fA-F]{8}"
+
+
+register_url_convertor("bundle", _BundleName())
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}")
 
@@ -30,10 +48,10 @@ router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}")
 async def list_topics(request: Request, namespace: NamespaceArg, services: ServicesArg) -> Response:
     """The namespace's topics, partitions one by one; with ``bundle`` those of one bundle."""
     await require_namespace(services, namespace)
-    topics = await topics_of(services, namespace, path_value(request, "domain"))
+    ring = await services.ownership.ring_of(namespace)
+    topics = await topics_of(request, services, ring, path_value(request, "domain"))
     bundle_name = request.query_params.get("bundle")
     if bundle_name:
-        ring = await services.ownership.ring_of(namespace)
         topics = [topic for topic in topics if ring.bundle_of(topic.hash).name == bundle_name]
     return names_answer(request, topics)
 
@@ -46,6 +64,19 @@ async def list_partitioned_topics(
     await require_namespace(services, namespace)
     domain = path_value(request, "domain")
     return names_answer(request, await services.partitioned_topics.names(namespace, domain))
+
+
+@router.get("/{bundle:bundle}", dependencies=[on_namespace(Action.READ)])
+async def list_topics_of_bundle(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """The non-persistent topics that this broker has of a bundle: other brokers ask for them."""
+    await require_namespace(services, namespace)
+    lower, _, upper = path_value(request, "bundle").partition("_")
+    # The hashes alone count: a namespace that is being deleted has no ring any more.
+    hashes = Bundle(namespace, parse_boundary(lower), parse_boundary(upper))
+    topics = services.broker.non_persistent_topics(namespace)
+    return names_answer(request, [topic for topic in topics if hashes.covers(topic.hash)])
 
 
 @router.put("/{topic}", dependencies=[on_topic(Action.ADMINISTER)])
@@ -86,11 +117,27 @@ async def require_namespace(services: Services, namespace: NamespaceName) -> Non
         raise RestError(404, "Namespace does not exist")
 
 
-async def topics_of(services: Services, namespace: NamespaceName, domain: str) -> list[TopicName]:
-    """The namespace's topics of that domain, partitions one by one."""
+async def topics_of(
+    request: Request, services: Services, ring: BundleRing, domain: str
+) -> list[TopicName]:
+    """The topics of that domain of the ring's namespace, partitions one by one. Those that are not
+    persistent stand nowhere: each broker is asked for those of its bundles."""
+    namespace = ring.bundles[0].namespace
     if domain == "persistent":
         return await services.persistent_topics.names(namespace)
-    return services.broker.non_persistent_topics(namespace)
+    names: list[TopicName] = []
+
+    async def add(bundle: Bundle) -> None:
+        owner = await services.ownership.present_owner_of(bundle)
+        if owner is None or owner.is_self:
+            return
+        path = f"/admin/v2/non-persistent/{namespace}/{bundle.name}"
+        query = {"includeSystemTopic": "true"}
+        answer = await ask(services.calls, request, owner, path, method="GET", query=query)
+        names.extend(TopicName.parse(name) for name in cast("list[str]", answer.json()))
+
+    await to_each(add, ring.bundles)
+    return sorted({*names, *services.broker.non_persistent_topics(namespace)}, key=str)
 
 
 def names_answer(request: Request, topics: Iterable[TopicName]) -> Response:

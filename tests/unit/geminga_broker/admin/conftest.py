@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -64,6 +65,8 @@ from geminga_server.authorization import (
     Principal,
     Resource,
 )
+from geminga_server.errors import ServerUnreachable
+from geminga_server.rest_calls import RestAnswer, RestCall
 from geminga_simulation.clock import SimulatedClock
 
 CONFIGURATION = {"keepAliveIntervalSeconds": "30"}
@@ -197,9 +200,37 @@ def broker(coordination: Coordination) -> RememberingBroker:
     return RememberingBroker(coordination)
 
 
+class MemoryCalls:
+    """Requests of brokers to each other: to the application at each ``host:port``."""
+
+    def __init__(self) -> None:
+        self.apps: dict[str, FastAPI] = {}
+        self.asked: list[str] = []
+
+    async def call(self, call: RestCall) -> RestAnswer:
+        self.asked.append(f"{call.method} {call.url}")
+        if urlsplit(call.url).netloc not in self.apps:
+            raise ServerUnreachable(f"{urlsplit(call.url).netloc} is away")
+        mounts = {f"http://{at}": httpx.ASGITransport(app=app) for at, app in self.apps.items()}
+        async with httpx.AsyncClient(mounts=mounts, follow_redirects=True) as client:
+            answer = await client.request(
+                call.method, call.url, headers=dict(call.headers), content=call.body
+            )
+        return RestAnswer(answer.status_code, answer.content)
+
+
+@pytest.fixture
+def calls() -> MemoryCalls:
+    """What the brokers ask each other."""
+    return MemoryCalls()
+
+
 @pytest.fixture
 async def services(
-    coordination: Coordination, broker: RememberingBroker, ledgers: MemoryLedgers
+    coordination: Coordination,
+    broker: RememberingBroker,
+    ledgers: MemoryLedgers,
+    calls: MemoryCalls,
 ) -> AsyncIterator[Services]:
     """A cluster like a fresh real standalone: ``public/default`` in four bundles, and no more."""
     clusters, tenants = Clusters(coordination), Tenants(coordination)
@@ -232,6 +263,7 @@ async def services(
             schemas=SchemaRegistry(storage, SimulatedClock()),
             policies=PolicyResolver(PolicyConfig(), namespaces.policies),
             authorize=ALLOW_ALL.authorize,
+            calls=calls,
             configuration=CONFIGURATION,
         )
 
@@ -239,7 +271,10 @@ async def services(
 @pytest.fixture
 def app(services: Services) -> FastAPI:
     """The application."""
-    return create_app(services)
+    app = create_app(services)
+    assert isinstance(services.calls, MemoryCalls)
+    services.calls.apps[ADDRESS.broker_id] = app
+    return app
 
 
 @pytest.fixture
@@ -251,11 +286,19 @@ async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
+def rival_broker(coordination: Coordination) -> RememberingBroker:
+    """The topics of the other broker."""
+    return RememberingBroker(coordination)
+
+
+@pytest.fixture
 async def rival(
-    services: Services, session: Callable[[str], Coordination]
+    services: Services,
+    session: Callable[[str], Coordination],
+    rival_broker: RememberingBroker,
+    calls: MemoryCalls,
 ) -> AsyncIterator[Ownership]:
-    """Another broker, at ``127.0.0.1:2``, on the same ZooKeeper."""
-    del services  # only for the namespace
+    """Another broker, at ``127.0.0.1:2``, on the same ZooKeeper; both answer REST."""
     other = session("rival")
     address = BrokerAddress(
         "127.0.0.1:2",
@@ -264,7 +307,16 @@ async def rival(
         listeners={"outside": OUTSIDE},
     )
     brokers = Brokers(other, SimulatedClock(), address, LocalBrokerData, version="4.0.6")
-    async with Ownership(other, Namespaces(other), address) as ownership, brokers:
+    namespaces = Namespaces(other)
+    async with Ownership(other, namespaces, address) as ownership, brokers:
+        own = replace(
+            services,
+            broker=rival_broker,
+            namespaces=namespaces,
+            ownership=ownership,
+            brokers=brokers,
+        )
+        calls.apps[address.broker_id] = create_app(own)
         yield ownership
 
 

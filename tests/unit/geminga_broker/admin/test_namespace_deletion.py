@@ -193,15 +193,15 @@ async def test_what_cannot_be_finished_may_be_asked_for_again(
 
 
 @pytest.mark.usefixtures("full")
-async def test_topics_of_another_broker_keep_all_as_it_is(
-    forcing: httpx.AsyncClient, services: Services, rival: Ownership
+async def test_topics_of_another_broker_go_too(
+    forcing: httpx.AsyncClient, services: Services, rival: Ownership, coordination: Coordination
 ) -> None:
     await services.ownership.unload_namespace(FULL)
     await rival.owner(USED)
     answer = await forcing.delete(f"{NS}?force=true")
-    assert answer.status_code == 503
-    assert "served by another broker" in answer.json()["reason"]
-    assert len((await forcing.get(f"{NS}/topics?mode=ALL")).json()) == 5
+    assert (answer.status_code, answer.text) == (204, "")
+    assert await left(coordination) == []
+    assert rival.owned() == []
 
 
 @pytest.mark.usefixtures("full")

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     class RememberingBroker(Protocol):
         """The broker behind the application, whose methods are replaced here."""
 
+        async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> Topic: ...
+
+    class MemoryCalls(Protocol):
+        """What the brokers asked each other."""
+
+        asked: list[str]
+
 
 NS = "/admin/v2/namespaces/public/default"
 NAMES = ("a", "b", "c")
@@ -99,17 +106,26 @@ async def test_subscriptions_are_forgotten_where_nobody_consumes(
 
 
 @pytest.mark.usefixtures("filled")
-async def test_what_another_broker_serves_is_not_done_in_part(
+async def test_what_another_broker_serves_is_done_there(
     client: httpx.AsyncClient,
     filled: dict[str, Topic],
     services: Services,
     rival: Ownership,
+    rival_broker: RememberingBroker,
+    broker: RememberingBroker,
+    calls: MemoryCalls,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    await services.ownership.unload_namespace(filled["c"].name.namespace)
-    await rival.owner(filled["c"].name)
-    answer = await client.post(f"{NS}/clearBacklog")
-    assert answer.status_code == 503
-    assert backlogs(filled, "s") == [1, 1, 1]
+    monkeypatch.setattr(rival_broker, "persistent_topic", broker.persistent_topic)
+    name = filled["c"].name
+    await services.ownership.unload_namespace(name.namespace)
+    await rival.owner(name)
+    bundle = (await rival.bundle_of(name)).name
+    assert (await client.post(f"{NS}/clearBacklog/s")).status_code == 204
+    assert (backlogs(filled, "s"), backlogs(filled, "t")) == ([0, 0, 0], [1, 1])
+    assert calls.asked == [
+        f"POST http://127.0.0.1:2{NS}/{bundle}/clearBacklog/s?authoritative=true"
+    ]
 
 
 async def test_a_namespace_that_is_not_there_is_said_so(client: httpx.AsyncClient) -> None:

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
         done: list[tuple[str, str]]
 
+        async def delete_topic(self, topic: TopicName, *, force: bool) -> None: ...
+
+    class MemoryCalls(Protocol):
+        """The brokers' applications by ``host:port``."""
+
+        apps: dict[str, object]
+
 
 P = "/admin/v2/persistent/public/default"
 NAME = "persistent://public/default"
@@ -99,16 +106,47 @@ async def test_another_brokers_topic_is_there(client: httpx.AsyncClient, rival: 
     assert stats.status_code == 307
 
 
-async def test_a_partition_of_another_broker_is_said_not_to_be_reached(
-    client: httpx.AsyncClient, rival: Ownership
+async def test_what_is_done_to_all_partitions_is_done_by_the_broker_of_each(
+    client: httpx.AsyncClient,
+    rival: Ownership,
+    broker: RememberingBroker,
+    rival_broker: RememberingBroker,
+) -> None:
+    await client.put(f"{P}/a%2Fb/partitions", json=8)
+    names = [f"{NAME}/a/b-partition-{number}" for number in range(8)]
+    await rival.owner(TopicName.parse(names[3]))
+    theirs = [name for name in names if rival.owns(TopicName.parse(name))]
+    ours = [name for name in names if name not in theirs]
+    assert ours
+    assert (await client.put(f"{P}/a%2Fb/unload")).status_code == 204
+    assert broker.done == [("unload", name) for name in ours]
+    assert rival_broker.done == [("unload", name) for name in theirs]
+    ends = await client.post(f"{P}/a%2Fb/terminate/partitions")
+    assert list(ends.json()) == [str(number) for number in range(8)]
+    whole = await client.get(f"{P}/a%2Fb/partitioned-internalStats?metadata=true")
+    stats = {name: {"of": name, "withMetadata": True} for name in names}
+    assert whole.json() == {"metadata": {"partitions": 8, "deleted": False}, "partitions": stats}
+    assert list(whole.json()["partitions"]) == names
+
+
+async def test_a_missing_partition_of_another_broker_is_passed_over(
+    client: httpx.AsyncClient, rival: Ownership, rival_broker: RememberingBroker
 ) -> None:
     await client.put(f"{P}/t/partitions", json=1)
     await rival.owner(TopicName.parse("t-partition-0"))
+    await rival_broker.delete_topic(TopicName.parse("t-partition-0"), force=True)
+    assert (await client.put(f"{P}/t/unload")).status_code == 204
+    assert rival_broker.done == []
+
+
+async def test_a_broker_that_is_not_reached_is_named(
+    client: httpx.AsyncClient, rival: Ownership, calls: MemoryCalls
+) -> None:
+    await client.put(f"{P}/t/partitions", json=1)
+    await rival.owner(TopicName.parse("t-partition-0"))
+    calls.apps.clear()
     answer = await client.put(f"{P}/t/unload")
-    assert answer.status_code == 503
-    assert "t-partition-0 is served by another broker" in answer.json()["reason"]
-    whole = await client.get(f"{P}/t/partitioned-internalStats")
-    assert whole.json() == {"metadata": {"partitions": 1, "deleted": False}, "partitions": {}}
+    assert (answer.status_code, answer.json()) == (503, {"reason": "127.0.0.1:2 is away"})
 
 
 async def test_internal_stats_are_those_of_the_broker(client: httpx.AsyncClient) -> None:

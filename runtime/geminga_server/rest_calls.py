@@ -1,0 +1,139 @@
+"""REST requests from one server to another: bounded in time and size, redirects followed.
+
+They are rare beside what servers do for clients (an operator's request that concerns several
+brokers), so each takes a connection and a thread of its own, with what Python brings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+from urllib.parse import urljoin, urlsplit
+
+from geminga_server.errors import ServerUnreachable
+
+# An operator waits longer for his answer; a broker that does not answer is found out by others.
+CALL_TIMEOUT_S = 30.0
+# From a broker that does not lead to the leader, and from there to the chosen one; then one more,
+# should the bundle move at that moment.
+REDIRECTS_MAX = 4
+# The largest answer is a list of all topics of a namespace: 100,000 of them take 6 MB.
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+
+_REDIRECTS = frozenset((301, 302, 307, 308))
+
+
+@dataclass(frozen=True, slots=True)
+class RestCall:
+    """What is asked of ``url``."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class RestAnswer:
+    """What was answered; ``location`` is where a redirect leads."""
+
+    status: int
+    body: bytes = b""
+    location: str | None = None
+
+    @property
+    def is_success(self) -> bool:
+        """Whether what was asked for was done."""
+        return 200 <= self.status < 300
+
+    def json(self) -> object:
+        """The body as JSON; None where it is empty or no JSON."""
+        try:
+            value: object = json.loads(self.body)
+        except ValueError:
+            return None
+        return value
+
+    @property
+    def reason(self) -> str:
+        """Why a request was refused, in the words of the server that refused it."""
+        value = self.json()
+        if isinstance(value, dict) and isinstance(value.get("reason"), str):
+            return str(value["reason"])
+        return f"it answered {self.status}"
+
+
+class RestCalls(Protocol):
+    """Asks other servers; the one way in which servers ask each other over REST."""
+
+    async def call(self, call: RestCall) -> RestAnswer:
+        """The answer to one request, redirects followed. Raises ``ServerUnreachable``."""
+        ...
+
+
+class HttpCalls:
+    """``RestCalls`` over HTTP, and with ``tls`` over HTTPS."""
+
+    def __init__(
+        self, *, tls: ssl.SSLContext | None = None, timeout_s: float = CALL_TIMEOUT_S
+    ) -> None:
+        self._tls = tls
+        self._timeout_s = timeout_s
+
+    async def call(self, call: RestCall) -> RestAnswer:
+        """The answer to one request, redirects followed. Raises ``ServerUnreachable``."""
+        host = urlsplit(call.url).netloc
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                for _ in range(REDIRECTS_MAX):
+                    host = urlsplit(call.url).netloc
+                    answer = await asyncio.to_thread(self._ask, call)
+                    if answer.status not in _REDIRECTS or answer.location is None:
+                        return answer
+                    call = replace(call, url=urljoin(call.url, answer.location))
+        except TimeoutError:
+            raise ServerUnreachable(f"{host} did not answer in {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise ServerUnreachable(f"{host} cannot be reached: {error}") from error
+        raise ServerUnreachable(f"{host} redirects on and on: {call.url}")
+
+    def _ask(self, call: RestCall) -> RestAnswer:
+        import http.client  # noqa: PLC0415  # 20 ms of import time, for what is rare
+
+        url = urlsplit(call.url)
+        connection: http.client.HTTPConnection
+        if url.scheme == "https":
+            connection = http.client.HTTPSConnection(
+                url.hostname or "", url.port, timeout=self._timeout_s, context=self._tls
+            )
+        else:
+            connection = http.client.HTTPConnection(
+                url.hostname or "", url.port, timeout=self._timeout_s
+            )
+        target = f"{url.path}?{url.query}" if url.query else url.path
+        try:
+            connection.request(call.method, target, call.body or None, dict(call.headers))
+            answer = connection.getresponse()
+            body = answer.read(ANSWER_BYTES_MAX + 1)
+            if len(body) > ANSWER_BYTES_MAX:
+                raise OSError(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+            return RestAnswer(answer.status, body, answer.headers.get("Location"))
+        except http.client.HTTPException as error:
+            raise OSError(f"no HTTP: {error!r}") from error
+        finally:
+            connection.close()
+
+
+class _NoCalls:
+    """A server that reaches no other: a broker alone in a test or a simulation."""
+
+    async def call(self, call: RestCall) -> RestAnswer:
+        """Refuse."""
+        raise ServerUnreachable(f"this server asks no other: {call.method} {call.url}")
+
+
+NO_CALLS: RestCalls = _NoCalls()
