@@ -205,6 +205,16 @@ def test_an_overwrite_is_refused(spark: SparkSession, standalone: StandaloneProc
         frame.mode("overwrite").options(**options_of(standalone, topic="over")).save()
 
 
+@pytest.mark.parametrize("mode", [None, "errorifexists", "ignore"])
+def test_spark_refuses_the_modes_that_ask_what_is_there(
+    spark: SparkSession, standalone: StandaloneProcess, mode: str | None
+) -> None:
+    frame = spark.createDataFrame([(b"",)], "value binary").write.format("pulsar")
+    options = options_of(standalone, topic=f"mode-{uuid.uuid4().hex}")
+    with pytest.raises(PySparkException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        frame.mode(mode).options(**options).save()
+
+
 def test_a_topic_that_does_not_deduplicate_is_refused(
     spark: SparkSession, standalone: StandaloneProcess
 ) -> None:
