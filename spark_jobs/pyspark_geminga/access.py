@@ -8,7 +8,7 @@ tasks open clients of their own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -254,3 +254,12 @@ def _oauth2(parameters: Mapping[str, str]) -> geminga.OAuth2:
         )
     except KeyError as error:
         raise InvalidOption(_CLIENT + "authParams", f"oauth2 needs {error.args[0]}") from error
+
+
+def pems_of(files: Iterable[tuple[str, str]]) -> dict[str, bytes]:
+    """Keys by their names, out of files on this machine. Raises ``OSError``."""
+    pems: dict[str, bytes] = {}
+    for name, path in files:
+        with open(path, "rb") as file:  # noqa: PTH123  # as short as it gets
+            pems[name] = file.read()
+    return pems

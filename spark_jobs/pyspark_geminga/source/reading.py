@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from geminga import LogPosition, PrivateKeys
 from geminga.arrow import RecordBatches, read_batches
 from pyspark_geminga._pool import ClientLoop, task_client
+from pyspark_geminga.access import pems_of
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.rest import AdminClient
@@ -67,7 +67,7 @@ def read_part(
         return  # what Spark makes of no parts at all
     loop = task_client(options.access)
     # Read by each task: files of keys are on the executors, and never in what Spark pickles.
-    pems = {name: Path(file).read_bytes() for name, file in options.payload.private_keys}
+    pems = pems_of(options.payload.private_keys)
     batches = read_batches(
         loop.client,
         part.topic,
