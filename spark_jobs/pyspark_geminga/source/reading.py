@@ -95,7 +95,9 @@ def read_part(
             if keys is not None:
                 # Before Spark gets the rows: handing them over costs as much as making them.
                 wanted_keys = pa.array(list(keys), pa.binary())
-                has_key = pc.is_in(batch.column(KEY), value_set=wanted_keys)
+                has_key = pc.call_function(
+                    "is_in", [batch.column(KEY)], pc.SetLookupOptions(wanted_keys)
+                )
                 batch = batch.filter(has_key)  # noqa: PLW2901  # fewer rows of it
                 if not batch.num_rows:
                     continue
