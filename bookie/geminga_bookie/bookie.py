@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
+from typing import TYPE_CHECKING
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.counters import Counters
@@ -47,6 +48,9 @@ from geminga_runtime.service import Service
 from geminga_server.authorization import ALLOW_ALL, Authorizer, Resource
 from geminga_server.connection_limits import ConnectionLimits
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
 log = logging.getLogger(__name__)
 
 JOURNAL_FAILED = "journal failed"
@@ -75,10 +79,12 @@ class Bookie(Service):
         coordination: Coordination,
         clock: Clock,
         authorizer: Authorizer = ALLOW_ALL,
+        tls: SSLContext | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self._authorizer = authorizer
+        self._tls = tls
         self.journal_directories = Directories(
             zip(map(str, config.journals), journal_disks, strict=True)
         )
@@ -274,6 +280,7 @@ class Bookie(Service):
             disk_space=self.disk_space,
             authorizer=self._authorizer,
             resource=Resource.cluster(self.bookie_id),
+            tls=self._tls,
         )
         stack.push_async_callback(self._close_sessions)
         listener = await self._network.listen(

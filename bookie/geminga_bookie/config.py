@@ -14,6 +14,7 @@ from annotated_types import Ge, Gt, Le
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_protocol.bookkeeper.codes import FRAME_BYTES_MAX_DEFAULT
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
+from geminga_server.tls import TlsConfig
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -74,6 +75,29 @@ class SpaceConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BookieTlsConfig(TlsConfig):
+    """What a bookie is told of TLS. Clients ask for it on the bookie's one port (START_TLS), or go
+    on without it."""
+
+    certificate_file: Annotated[str, Upstream("tlsCertificatePath", of="BookKeeper")] = ""
+    """The bookie's certificate, with those between it and the authority; empty: no TLS."""
+    key_file: Annotated[str, Upstream("tlsKeyStore", of="BookKeeper")] = ""
+    """Its key, not encrypted; empty: it stands in the file of the certificate."""
+    trust_file: Annotated[str, Upstream("tlsTrustStore", of="BookKeeper")] = ""
+    """The certificates of the authorities that may sign clients' certificates; empty: clients are
+    asked for none."""
+    require_client_certificate: Annotated[
+        bool, Upstream("tlsClientAuthentication", of="BookKeeper")
+    ] = False
+    """Refuse TLS to clients that show no certificate which an authority of the trust file signed.
+    """
+    refresh_s: Annotated[
+        float, Gt(0), Upstream("tlsCertFilesRefreshDurationSeconds", of="BookKeeper")
+    ] = 300.0
+    """How often it is looked whether the files have changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BookieConfig(PartConfig):
     """The settings of one bookie; bytes and seconds as named, port 0 takes a free one."""
 
@@ -88,6 +112,7 @@ class BookieConfig(PartConfig):
     """The port of BookKeeper's protocol; 0 takes a free one."""
     http_port: Port = 8000
     """The port of metrics, health and admin; 0 takes a free one."""
+    tls: BookieTlsConfig = field(default_factory=BookieTlsConfig)
     bookie_id: str = ""
     """Its name in the cluster; empty: that of the VERSION files, made up at the first start."""
     journal_directories: tuple[Path, ...] = ()

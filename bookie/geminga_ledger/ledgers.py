@@ -14,6 +14,7 @@ from geminga_ledger.absences import Absences
 from geminga_ledger.bookies import Bookies
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.counters import LedgerCounters
+from geminga_ledger.dialer import MakeTls
 from geminga_ledger.digests import entry_decoder
 from geminga_ledger.errors import (
     LedgerError,
@@ -57,7 +58,10 @@ class Ledgers(Service):
         clock: Clock,
         random: Random,
         config: LedgerConfig | None = None,
+        *,
+        tls: MakeTls | None = None,
     ) -> None:
+        """With ``tls`` every connection to a bookie is secured."""
         super().__init__()
         self._config = config = config or LedgerConfig()
         self._clock = clock
@@ -66,7 +70,7 @@ class Ledgers(Service):
         self._store = LedgerStore(coordination, clock=clock, random=random, config=config)
         self._registry = BookieRegistry(coordination, random=random, config=config)
         self._links = BookieLinks(
-            self._registry, network=network, clock=clock, random=random, config=config
+            self._registry, network=network, clock=clock, random=random, config=config, tls=tls
         )
         self._bookies = Bookies(self._registry, self._links, random)
         self.counters = LedgerCounters()

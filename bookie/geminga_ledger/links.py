@@ -18,7 +18,7 @@ from typing import Any
 
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.connection import AddListener, BookieConnection, ReadListener
-from geminga_ledger.dialer import CLOSING, Dialer, Resolver
+from geminga_ledger.dialer import CLOSING, Dialer, MakeTls, Resolver
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.health import BookieHealth
 from geminga_ledger.link_base import BookieStream, LinkBase, LinkServices
@@ -225,6 +225,7 @@ class BookieLinks(Service):
         clock: Clock,
         random: Random,
         config: LedgerConfig,
+        tls: MakeTls | None = None,
     ) -> None:
         super().__init__()
         self.health = BookieHealth(
@@ -233,7 +234,7 @@ class BookieLinks(Service):
             interval_s=config.quarantine_interval_s,
             quarantine_s=config.quarantine_s,
         )
-        dialer = Dialer(resolver, network, timeout_s=config.connect_timeout_s)
+        dialer = Dialer(resolver, network, timeout_s=config.connect_timeout_s, tls=tls)
         self._services = LinkServices(dialer, clock, random, config, self.health)
         self._clock = clock
         # Both grow with the bookies that ever were in an ensemble we touched: tens, not thousands.

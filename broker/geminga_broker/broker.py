@@ -86,7 +86,11 @@ class Broker(Service):
         self._authentication = authentication
         self._calls = calls
         # What stores
-        self.ledgers = Ledgers(coordination, network, clock, random, config.ledgers)
+        to_bookies = config.bookkeeper_tls
+        self.ledgers = Ledgers(
+            *(coordination, network, clock, random, config.ledgers),
+            tls=to_bookies.context if to_bookies.is_on else None,
+        )
         self._cache = EntryCache(config.cache)
         self._factory = self._new_factory()
         # What is known of the cluster, and what of it is ours

@@ -21,7 +21,7 @@ from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.config import TopicsConfig
 from geminga_ledger import LedgerConfig
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
-from geminga_server.tls import TlsConfig
+from geminga_server.tls import BookieClientTlsConfig, TlsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,7 @@ class BrokerConfig(PartConfig):
     web_port_tls: Annotated[Port, Upstream("webServicePortTls")] = 8443
     """The port of REST and metrics with TLS, where there is a certificate; 0 takes a free one."""
     tls: TlsConfig = field(default_factory=TlsConfig)
+    bookkeeper_tls: BookieClientTlsConfig = field(default_factory=BookieClientTlsConfig)
     listeners: Annotated[ListenerConfig, INLINE] = field(default_factory=ListenerConfig)
     former_broker_ids: tuple[str, ...] = ()
     """Ids (`host:web port`) this broker had before, when its ports or its address changed: its

@@ -44,6 +44,7 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
         "brokerServicePortTls": f"Optional[{config.port_tls}]" if has_tls else "Optional.empty",
         "webServicePortTls": f"Optional[{config.web_port_tls}]" if has_tls else "Optional.empty",
         "tlsEnabled": has_tls,
+        "bookkeeperTLSClientAuthentication": config.bookkeeper_tls.is_on,
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (
             config.policies.inactivity.unused_s_max or ""
         ),

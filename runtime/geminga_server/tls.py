@@ -109,6 +109,48 @@ class TlsConfig:
         return context
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieClientTlsConfig:
+    """How a server secures its connections to bookies. Files are in PEM form, and read for each
+    connection. Raises ``ValueError`` for settings that make no sense together."""
+
+    trust_file: Annotated[str, Upstream("bookkeeperTLSTrustCertsFilePath")] = ""
+    """The certificates of the authorities that sign those of bookies; empty: connections to bookies
+    are not secured."""
+    certificate_file: Annotated[str, Upstream("bookkeeperTLSCertificateFilePath")] = ""
+    """The certificate that bookies are shown; empty: none."""
+    key_file: Annotated[str, Upstream("bookkeeperTLSKeyFilePath")] = ""
+    """Its key, not encrypted; empty: it stands in the file of the certificate."""
+    check_hostname: bool = False
+    """Take a bookie's certificate only where it is for the host that the bookie is connected at."""
+
+    def __post_init__(self) -> None:
+        if (self.certificate_file or self.key_file) and not self.trust_file:
+            raise ValueError("bookkeeper_tls: without trust_file there is no TLS; give one")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether connections to bookies are secured."""
+        return bool(self.trust_file)
+
+    def context(self) -> SSLContext:
+        """What a connection is made with, from the files as they are now.
+
+        Reads files. Raises ``ServerStartError`` where one cannot be used.
+        """
+        import ssl  # noqa: PLC0415 - as above
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = self.check_hostname
+        try:
+            context.load_verify_locations(self.trust_file)
+            if self.certificate_file:
+                context.load_cert_chain(self.certificate_file, self.key_file or None, password="")
+        except (OSError, ValueError) as error:
+            raise ServerStartError(f"bookkeeper_tls: files cannot be used: {error}") from error
+        return context
+
+
 class ServerTls(Service):
     """Gives a server's listeners the ``context`` that they make handshakes with, and renews what it
     shows when the files change.

@@ -135,7 +135,7 @@ def client_outside(engine: Engine, address: str, verb: str, topic: str, count: i
 
 def run_readme_example(engine: Engine, port: int) -> list[str]:
     """The greetings that README's example prints on the machine, word for word but for the port."""
-    (example,) = README_EXAMPLE.findall((CHECKOUT / "README.md").read_text())
+    example, *_ = README_EXAMPLE.findall((CHECKOUT / "README.md").read_text())
     assert example.count(README_ADDRESS) == 1
     code = example.replace(README_ADDRESS, f"127.0.0.1:{port}")
     told = on_the_machine(engine, sys.executable, "-c", code)

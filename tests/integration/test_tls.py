@@ -9,6 +9,7 @@ import os
 import ssl
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -18,6 +19,11 @@ from tests.integration.cluster_process import StandaloneProcess
 from tests.unit.geminga.certificates import Authority
 
 import geminga
+from geminga_ledger.question import Question, connect_with_tls
+from geminga_protocol.bookkeeper import requests_pb2 as pb
+from geminga_protocol.bookkeeper.v3 import encode_frame
+from geminga_runtime.network import AsyncioNetwork
+from geminga_server.tls import BookieClientTlsConfig
 
 StartStandalone = Callable[..., StandaloneProcess]
 TOPIC = "persistent://public/default/secrets"
@@ -107,3 +113,61 @@ async def test_a_certificate_is_renewed_while_the_broker_serves(
                         renewed = await client.producer(TOPIC)
             await renewed.send(b"with the new certificate")
         await producer.send(b"over the connection made with the old one")
+
+
+async def ask_with_tls(
+    question: Callable[[], Question], address: tuple[str, int], context: ssl.SSLContext
+) -> pb.Response:
+    """What a bookie answers over a connection that it was asked to secure."""
+    transport, asking = await connect_with_tls(AsyncioNetwork(), question, address, context)
+    try:
+        return await asking.answer
+    finally:
+        transport.close()
+
+
+async def test_a_broker_stores_on_its_bookies_over_tls(
+    authority: Authority, start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = authority.issue("client", HOST)
+    settings = {
+        "BOOKIE_TLS__CERTIFICATE_FILE": authority.issue("bookie", HOST),
+        "BOOKIE_TLS__TRUST_FILE": authority.trust_file,
+        "BOOKIE_TLS__REQUIRE_CLIENT_CERTIFICATE": "true",
+        "BROKER_BOOKKEEPER_TLS__TRUST_FILE": authority.trust_file,
+        "BROKER_BOOKKEEPER_TLS__CERTIFICATE_FILE": certificate,
+        "BROKER_BOOKKEEPER_TLS__CHECK_HOSTNAME": "true",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(f"GEMINGA_{name}", str(value))
+    cluster = start_standalone()
+    body = b"secret" * 100_000
+    async with geminga.connect(cluster.service_url) as client:
+        async with client.producer(TOPIC) as producer:
+            for _ in range(20):
+                await producer.send(body)
+        # A broker that has nothing in memory reads it all from the bookie.
+        cluster.wait_restarted("broker", cluster.kill_part("broker"))
+        async with client.reader(TOPIC) as reader:
+            for _ in range(20):
+                assert (await reader.read()).data == body
+    told = cluster.log_tail(10_000)
+    # Whatever connected to the bookie, the broker's two lives at least, had the connection secured.
+    assert 2 <= told.count("bookie connected") == told.count("connection secured")
+
+    host, _, port = cluster.endpoints["bookie"]["bookie"].rpartition(":")
+    address = host, int(port)
+    config = BookieClientTlsConfig(
+        trust_file=str(authority.trust_file), certificate_file=str(certificate), check_hostname=True
+    )
+    start_tls = pb.Request()
+    start_tls.header.version = pb.VERSION_THREE
+    start_tls.header.operation = pb.START_TLS
+    start_tls.header.txnId = 2
+    question = partial(Question, encode_frame(start_tls))
+    answer = await ask_with_tls(question, address, config.context())
+    assert answer.status == pb.EBADREQ  # it is secured already
+    # Without a certificate the handshake, or with TLS 1.3 what comes after it, fails.
+    nameless = BookieClientTlsConfig(trust_file=str(authority.trust_file))
+    with pytest.raises(OSError):  # noqa: PT011 - a reset or an alert, as it happens
+        await ask_with_tls(question, address, nameless.context())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.counters import Counters
@@ -16,6 +16,9 @@ from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.storage import Storage
 from geminga_server.authorization import Authorizer, Resource
 from geminga_server.connection_limits import ConnectionLimits
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 
 class DiskSpace(NamedTuple):
@@ -31,7 +34,7 @@ class SessionContext:
 
     Who may speak to a bookie may add to and read every ledger whose key it knows: BookKeeper has
     no finer rights, so ``authorizer`` is asked once for each connection, about ``resource``.
-    ``disk_space`` raises ``OSError``.
+    ``disk_space`` raises ``OSError``. ``tls`` secures the connections whose clients want that.
     """
 
     config: BookieConfig
@@ -47,3 +50,4 @@ class SessionContext:
     disk_space: Callable[[], DiskSpace]
     authorizer: Authorizer
     resource: Resource
+    tls: SSLContext | None = None

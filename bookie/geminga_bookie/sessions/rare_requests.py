@@ -31,7 +31,7 @@ class RareRequests:
     """The rare requests of one connection.
 
     ``write`` takes the pieces of answers that come later; ``on_drained`` is called when few of
-    them are left.
+    them are left; ``begin_tls`` is as in ``V3Requests``.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class RareRequests:
         *,
         write: Callable[[list[bytes]], None],
         on_drained: Callable[[], None],
+        begin_tls: Callable[[], bool],
     ) -> None:
         self._queue = queue = AnswerQueue(
             context.spawn,
@@ -47,7 +48,7 @@ class RareRequests:
             write=write,
             on_drained=on_drained,
         )
-        self._v3 = V3Requests(context, queue, write)
+        self._v3 = V3Requests(context, queue, write, begin_tls=begin_tls)
         self._batch_reads = BatchReads(context, queue, write)
 
     @property

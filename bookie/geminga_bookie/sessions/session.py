@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from struct import Struct
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from geminga_bookie.journal.journal import Group
 from geminga_bookie.sessions.context import SessionContext
@@ -38,7 +38,11 @@ from geminga_protocol.bookkeeper.v2 import (
 from geminga_protocol.errors import WireError
 from geminga_protocol.framing import FRAME_SIZE_BYTES, Bounds, FrameReader
 from geminga_runtime.errors import GemingaError
+from geminga_runtime.network import TLS_HANDSHAKE_TIMEOUT_S
 from geminga_server.authorization import ANONYMOUS, Action
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +64,9 @@ _HELD_BY_READS = 2
 _HELD_BY_WRITES = 4
 _HELD_BY_RARE = 8
 _HELD_BY_AUTHORIZATION = 16
+_HELD_BY_TLS = 32
+# What comes meanwhile is kept for later.
+_EARLY = _HELD_BY_AUTHORIZATION | _HELD_BY_TLS
 
 # A client that waits longer for its first answer has given the bookie up.
 AUTHORIZATION_TIMEOUT_S = 10.0
@@ -87,10 +94,13 @@ class Session(asyncio.Protocol):
         )
         self._rare: RareRequests | None = None
         self._transport: asyncio.Transport | None = None
+        # The plain transport during a TLS handshake: no request is taken, no answer written.
+        self._securing: asyncio.Transport | None = None
+        self._is_secured = False
         self._host = ""
         self._is_admitted = False
         self._held_by = 0
-        # What came before the client was known to be allowed to send it.
+        # What came before the client was known to be allowed to send it, or with its handshake.
         self._early = b""
         # Entries in the replies that the read of the socket at hand has made so far, their bytes,
         # and when it came (0 before anybody asked).
@@ -127,15 +137,16 @@ class Session(asyncio.Protocol):
         self._reads.close()
         if self._rare is not None:
             self._rare.close()
-        self._transport = None
+        self._transport = self._securing = None
 
     def data_received(self, data: bytes) -> None:
         """One read of the socket; garbage in it closes the connection."""
-        if self._held_by and self._transport is not None:
+        if self._held_by:
             # uvloop begins to read after ``connection_made``, even where that has paused it: one
             # read comes through.
-            self._transport.pause_reading()
-            if self._held_by & _HELD_BY_AUTHORIZATION:
+            if self._transport is not None:
+                self._transport.pause_reading()
+            if self._held_by & _EARLY:
                 self._early += data
                 return
         try:
@@ -173,13 +184,15 @@ class Session(asyncio.Protocol):
 
     def close(self) -> None:
         """Send what was written, then close the connection."""
-        if self._transport is not None:
-            self._transport.close()
+        transport = self._transport or self._securing
+        if transport is not None:
+            transport.close()
 
     def abort(self) -> None:
         """Close the connection now."""
-        if self._transport is not None:
-            self._transport.abort()
+        transport = self._transport or self._securing
+        if transport is not None:
+            transport.abort()
 
     # Requests.
 
@@ -198,10 +211,51 @@ class Session(asyncio.Protocol):
             self.abort()
             raise
         else:
-            early, self._early = self._early, b""
-            self._release(_HELD_BY_AUTHORIZATION)
-            if early and self._transport is not None:
-                self.data_received(early)
+            self._take_early(_HELD_BY_AUTHORIZATION)
+
+    def _take_early(self, reason: int) -> None:
+        """Go on with what came while the connection was held for ``reason``."""
+        early, self._early = self._early, b""
+        self._release(reason)
+        if early and self._transport is not None:
+            self.data_received(early)
+
+    def _begin_tls(self) -> bool:
+        """Have the connection secured, if it can be; the answer that says so goes out before."""
+        tls = self._context.tls
+        if tls is None or self._is_secured or self._transport is None:
+            return False
+        self._is_secured = True
+        self._hold(_HELD_BY_TLS)
+        self._context.spawn(self._secure(tls), name="secure a connection")
+        return True
+
+    async def _secure(self, tls: SSLContext) -> None:
+        """Make the handshake. What else is to be answered meanwhile is not: no client that begins
+        TLS has asked for it, and it must not go out in between, in plain."""
+        plain, self._transport = self._transport, None
+        if plain is None:
+            return  # the client is gone
+        self._securing = plain
+        secured: asyncio.Transport | None = None
+        try:
+            if not self._early:  # nothing comes in plain behind START_TLS
+                secured = await asyncio.get_running_loop().start_tls(
+                    *(plain, self, tls),
+                    server_side=True,
+                    ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S,
+                )
+        except OSError as error:  # an SSLError is one
+            log.warning("tls handshake failed", extra={"host": self._host, "why": str(error)})
+        finally:
+            if secured is None:
+                plain.abort()
+        if secured is not None and self._securing is not None:  # not lost meanwhile
+            self._transport, self._securing = secured, None
+            log.info("connection secured", extra={"host": self._host})
+            if self._held_by != _HELD_BY_TLS:
+                secured.pause_reading()
+            self._take_early(_HELD_BY_TLS)
 
     def _take(self, buffer: bytes, bounds: Bounds) -> None:
         """Handle the frames of one read of the socket.
@@ -372,7 +426,10 @@ class Session(asyncio.Protocol):
     def _take_rare(self, buffer: bytes, start: int, end: int, replies: list[bytes]) -> None:
         if self._rare is None:
             self._rare = RareRequests(
-                self._context, write=self._write_all, on_drained=self._rare_drained
+                self._context,
+                write=self._write_all,
+                on_drained=self._rare_drained,
+                begin_tls=self._begin_tls,
             )
         answer = self._rare.take(buffer, start, end)
         if answer is not None:

@@ -1,7 +1,7 @@
 """V3 requests of one connection: told apart by their operation, answered at once or by others.
 
-What reads is ``v3_reads``' business, what writes ``v3_adds``'. AUTH is agreed to and START_TLS
-refused, as an upstream bookie does that has neither authentication nor TLS.
+What reads is ``v3_reads``' business, what writes ``v3_adds``'. AUTH is agreed to, as an upstream
+bookie does without authentication; START_TLS where the bookie has a certificate.
 """
 
 from __future__ import annotations
@@ -48,8 +48,13 @@ class V3Requests:
         context: SessionContext,
         queue: AnswerQueue,
         write: Callable[[list[bytes]], None],
+        *,
+        begin_tls: Callable[[], bool],
     ) -> None:
+        """``begin_tls`` has the connection secured once the answers at hand are written, and says
+        whether it will be."""
         self._context = context
+        self._begin_tls = begin_tls
         self._reads = reads = V3Reads(context, queue)
         adds = V3Adds(context, write)
         self._handlers: dict[int, Handler] = {
@@ -81,6 +86,12 @@ class V3Requests:
         if operation == pb.AUTH:
             response = make_bare_response(request, pb.EOK)
             response.authResponse.CopyFrom(AUTHENTICATION_DISABLED)
+            return response
+        if operation == pb.START_TLS:
+            if not self._begin_tls():
+                return make_bare_response(request, pb.EBADREQ)
+            response = make_bare_response(request, pb.EOK)
+            response.startTLSResponse.SetInParent()
             return response
         handler = self._handlers.get(operation)
         if handler is None or not has_body(request):

@@ -32,6 +32,7 @@ PAGES = HelpPages(
             "where it listens, what clients are told",
             ("bind_address", "advertised_address", "*port", "bookie_id", "connections.*"),
         ),
+        Subject("tls", "TLS: certificates, who is trusted", ("tls.*",)),
         Subject("cluster", "where the cluster is", ("zookeeper*",)),
         Subject("process", "logs", ("log_*",)),
         Subject("directories", "where its data is", ("*_directory", "*_directories")),

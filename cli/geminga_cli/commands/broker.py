@@ -35,7 +35,11 @@ PAGES = HelpPages(
                 *("listeners.*", "connections.*", "sessions.*"),
             ),
         ),
-        Subject("tls", "TLS: ports, certificates, who is trusted", ("*port_tls", "tls.*")),
+        Subject(
+            "tls",
+            "TLS: ports, certificates, who is trusted",
+            ("*port_tls", "tls.*", "bookkeeper_tls.*"),
+        ),
         Subject("cluster", "where the cluster is", ("cluster", "initialize", "zookeeper*")),
         Subject("process", "logs, and how it ends", ("log_*", "close_budget_s", "stats_period_s")),
         Subject("cache", "the newest entries in memory", ("cache.*",)),
