@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
+from geminga_server.tls import BookieClientTlsConfig
 from geminga_server.zookeeper import ZooKeeper
 
 START_TIMEOUT_S = 120.0
@@ -37,21 +38,30 @@ class Cluster:
             return sorted(set(await zookeeper.children(AVAILABLE_PATH)) - {READ_ONLY})
 
     @asynccontextmanager
-    async def ledgers(self, config: LedgerConfig | None = None) -> AsyncGenerator[Ledgers, None]:
-        """Our ledger client on this cluster."""
+    async def ledgers(
+        self, config: LedgerConfig | None = None, tls: BookieClientTlsConfig | None = None
+    ) -> AsyncGenerator[Ledgers, None]:
+        """Our ledger client on this cluster; with ``tls`` it secures its connections."""
+        make_tls = tls.context if tls else None
         clock = SystemClock()
         async with (
             ZooKeeper(self.zookeeper, clock) as zookeeper,
-            Ledgers(zookeeper, AsyncioNetwork(), clock, Random(1), config) as ledgers,
+            Ledgers(zookeeper, AsyncioNetwork(), clock, Random(1), config, tls=make_tls) as ledgers,
         ):
             yield ledgers
 
 
 @contextmanager
 def running_cluster(
-    directory: Path, java: JavaBookKeeper, *, ours: int, javas: int
+    directory: Path,
+    java: JavaBookKeeper,
+    *,
+    ours: int,
+    javas: int,
+    settings: Mapping[str, str] | None = None,
 ) -> Generator[Cluster, None, None]:
-    """A new cluster of so many bookies of ours and so many Java bookies, all of them serving."""
+    """A new cluster of so many bookies of ours and so many Java bookies, all of them serving; the
+    Java ones have ``settings``."""
     with ExitStack() as stack:
         port = stack.enter_context(ReservedPort("127.0.0.1", 0)).port
         address = f"127.0.0.1:{port}"
@@ -62,7 +72,7 @@ def running_cluster(
             joined = ("--zookeeper", address, "--port", "0", "--http-port", "0")
             stack.enter_context(_part(directory, "bookie", *joined, name=f"ours-{number}"))
         for number in range(javas):
-            stack.enter_context(java.bookie(address, f"java-{port}-{number}"))
+            stack.enter_context(java.bookie(address, f"java-{port}-{number}", settings))
         cluster = Cluster(address)
         _wait_for_bookies(cluster, ours + javas)
         yield cluster

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +27,15 @@ class JavaBookKeeper:
     java: Java
     directory: Path
 
-    def run_program(self, zookeeper: str, *words: str) -> str:
-        """What ``LedgerProgram.java`` prints, run with ``words``; fails unless it succeeds."""
-        return self._run("LedgerProgram", metadata_uri(zookeeper), *words)
+    def run_program(
+        self, zookeeper: str, *words: str, settings: Mapping[str, str] | None = None
+    ) -> str:
+        """What ``LedgerProgram.java`` prints, run with ``words`` and with ``settings`` of
+        BookKeeper's client; fails unless it succeeds."""
+        properties = [f"-D{name}={value}" for name, value in (settings or {}).items()]
+        if properties:
+            properties.append("-Dorg.apache.bookkeeper.conf.readsystemproperties=true")
+        return self._run(*properties, "LedgerProgram", metadata_uri(zookeeper), *words)
 
     def run_shell(self, zookeeper: str, *words: str, bookie_id: str = "shell") -> str:
         """What ``bookkeeper shell`` prints for ``words``; fails unless it succeeds.
@@ -44,7 +50,9 @@ class JavaBookKeeper:
         )
 
     @contextmanager
-    def bookie(self, zookeeper: str, name: str) -> Generator[subprocess.Popen[bytes], None, None]:
+    def bookie(
+        self, zookeeper: str, name: str, settings: Mapping[str, str] | None = None
+    ) -> Generator[subprocess.Popen[bytes], None, None]:
         """A bookie on a free port; it has begun to start."""
         with ReservedPort("127.0.0.1", 0) as port:
             configuration = self._write_configuration(
@@ -55,6 +63,7 @@ class JavaBookKeeper:
                     "advertisedAddress": "127.0.0.1",
                     "httpServerEnabled": "false",
                     "autoRecoveryDaemonEnabled": "false",
+                    **(settings or {}),
                 },
             )
             with (self.directory / f"{name}.log").open("wb") as log:
