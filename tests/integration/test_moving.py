@@ -85,6 +85,7 @@ def test_a_snapshot_of_a_running_cluster_is_that_cluster_elsewhere(
     assert received == [*range(received[0], 100), *range(200, 210)]
 
 
+@pytest.mark.full
 def test_the_data_of_a_standalone_is_that_of_single_parts_and_back(
     start_standalone: StartStandalone, tmp_path: Path
 ) -> None:

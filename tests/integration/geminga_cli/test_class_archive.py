@@ -30,6 +30,7 @@ def jars(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.full
 def test_java_loads_its_classes_from_the_archive(jars: Path, tmp_path: Path) -> None:
     java = find_installation(os.environ).java
     archive = jars / "classes.jsa"

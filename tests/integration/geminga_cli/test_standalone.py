@@ -121,6 +121,7 @@ def timed_round_trip(start: StartStandalone) -> tuple[StandaloneProcess, float]:
     return cluster, time.monotonic() - begun_s
 
 
+@pytest.mark.full
 def test_after_lives_that_were_cut_short_the_first_lookup_names_the_living_broker(
     start_standalone: StartStandalone,
 ) -> None:

@@ -114,6 +114,7 @@ def test_an_archive_goes_on_where_it_ended(
         }
 
 
+@pytest.mark.full
 def test_windows_of_a_stored_topic_become_messages_and_files(
     spark: SparkSession, standalone: StandaloneProcess, topic: str, tmp_path: Path
 ) -> None:
