@@ -24,7 +24,7 @@ RECEIVE_TIMEOUT_MS = 60_000
 LATE_S_MAX = 45.0
 MESSAGES = 5000
 # Time to publish them, and to kill a broker, before they are due; more where that was not enough.
-DELAYS_S = (40.0, 120.0)
+DELAYS_S = (20.0, 60.0, 120.0)
 MESSAGES_FULL = 100_000
 DELAYS_FULL_S = (90.0, 300.0)
 # So long before they are due the broker may read them from their buckets.

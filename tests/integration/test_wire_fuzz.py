@@ -38,7 +38,7 @@ ANSWERS = ("Response", "success", "Success", "error")
 UNFORESEEN = ("Traceback", "internal error", "request failed")
 # Not shrunk: a case that hangs takes its time at every try, and none of them is large.
 FUZZ = settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
