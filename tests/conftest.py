@@ -20,7 +20,13 @@ settings.load_profile("geminga")
 # One Spark session serves all of its files.
 SPARK = "tests/integration/spark/"
 # The files that take longest, by far: whichever of them began last would be waited for.
-LONGEST = (SPARK,)
+LONGEST = (
+    SPARK,
+    "tests/integration/test_pytest_plugin.py",
+    "tests/integration/test_torture.py",
+    "tests/integration/test_wire_fuzz.py",
+    "tests/differential/",
+)
 
 
 class ByCluster(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist ships no types
