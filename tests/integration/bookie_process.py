@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.waiting import eventually
 
-COMMAND_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 200.0
 STOP_TIMEOUT_S = 60.0
 LOG_LINES = 30
 

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 
-TIMEOUT_S = 60
+TIMEOUT_S = 200
 Admin = Callable[..., str]
 
 

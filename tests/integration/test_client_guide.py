@@ -37,7 +37,7 @@ def test_an_example_runs(standalone: StandaloneProcess, word: str) -> None:
             [sys.executable, "-W", "error", "-c", code],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
             check=False,
         )
         assert ended.returncode == 0, ended.stderr

@@ -15,7 +15,7 @@ from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
 MESSAGES = 30
-WAIT_S = 60
+WAIT_S = 200
 
 
 def ended(*words: str) -> subprocess.CompletedProcess[str]:

@@ -44,7 +44,7 @@ def test_java_loads_its_classes_from_the_archive(jars: Path, tmp_path: Path) -> 
         class_archive=archive,
         more_options=("-Xlog:class+load",),
     )
-    told = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False).stdout
+    told = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False).stdout
     assert told.count("source: shared objects file") > ARCHIVED_CLASSES_MIN
     assert told.count(f"source: file:{jars}") < told.count("source: shared objects file") / 10
 

@@ -14,7 +14,7 @@ from tests.integration.part_process import command, running, wait_for_words
 
 from geminga_cli.ports import ReservedPort
 
-WAIT_S = 60
+WAIT_S = 200
 # Kept for documents: no machine has it.
 OTHER_MACHINE = "192.0.2.1"
 

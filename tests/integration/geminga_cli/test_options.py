@@ -34,7 +34,7 @@ def refused(*arguments: str) -> str:
         [sys.executable, "-m", "geminga_cli", "standalone", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert ended.returncode == 2
@@ -95,7 +95,7 @@ def test_what_is_printed_to_be_tried_works_word_for_word_without_python_on_the_p
         env={"PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

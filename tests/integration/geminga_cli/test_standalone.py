@@ -75,7 +75,7 @@ def test_a_second_standalone_on_the_same_data_is_refused_with_the_reason(
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert refused.returncode != 0

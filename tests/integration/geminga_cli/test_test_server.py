@@ -17,7 +17,7 @@ from tests.integration.waiting import eventually
 
 import geminga
 
-END_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 200.0
 
 
 @contextmanager
