@@ -11,6 +11,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from geminga import Client
@@ -75,11 +76,15 @@ class PlannerLoop:
 
     def run(self, work: Coroutine[Any, Any, AnswerT]) -> AnswerT:
         """Wait for the result of ``work``."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.begin(work)
         try:
             return future.result()
         finally:
             future.cancel()  # where the wait was interrupted; what is done stays done
+
+    def begin(self, work: Coroutine[Any, Any, AnswerT]) -> Future[AnswerT]:
+        """Do ``work`` meanwhile; the caller takes its result or cancels it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
 class _End(Generic[ItemT]):

@@ -9,7 +9,7 @@ can block an entry that is larger than it, nor any topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from geminga import LogPosition
@@ -122,7 +122,7 @@ class RowBacklog:
     left it is ``end``, behind which ids there may be nothing."""
 
     def __init__(
-        self, entries: Iterator[CountedEntry], start: LogPosition, end: LogPosition
+        self, entries: Generator[CountedEntry], start: LogPosition, end: LogPosition
     ) -> None:
         self._entries = entries
         self._end = end
@@ -151,3 +151,12 @@ class RowBacklog:
             if taken_rows >= amount:
                 break  # asking for the next entry would be one more than the limit needs
         return taken_rows
+
+    @property
+    def is_at_end(self) -> bool:
+        """Was everything taken? Unlike ``is_exhausted`` it looks at no entry, and may be late."""
+        return self.position >= self._end
+
+    def close(self) -> None:
+        """Look at no more entries."""
+        self._entries.close()

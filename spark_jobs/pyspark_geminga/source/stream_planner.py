@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,8 +61,11 @@ class StreamCluster(Protocol):
         """What is left of the range, of a log whose ledgers are not known."""
         ...
 
-    def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Generator[CountedEntry]:
-        """The entries between, one after the other; closing it leaves the broker."""
+    def entries(
+        self, topic: str, start: LogPosition, end: LogPosition, rows_ahead: int
+    ) -> Generator[CountedEntry]:
+        """The entries between, one after the other. Those of about the next ``rows_ahead`` rows are
+        counted while nothing is asked for; closing it ends that."""
         ...
 
     def follow(self, topics: Sequence[str]) -> None:
@@ -101,6 +104,9 @@ class StreamPlanner:
         # With Trigger.AvailableNow: where each topic ended when the query began.
         self._targets: Mapping[str, LogPosition] | None = None
         self._planned: SourceOffset | None = None
+        # With a limit of rows: what lies behind the batch that was planned last is counted while
+        # that batch runs. Each topic's is of use if the next batch begins at its position.
+        self._counting: dict[str, RowBacklog] = {}
         # Of each topic a position in an offset, and another name of it.
         self._settled_positions: dict[str, tuple[LogPosition, LogPosition]] = {}
         # Of topics whose ledgers are not known, the entry that came when a batch was planned.
@@ -301,15 +307,33 @@ class StreamPlanner:
             water_fill(by_bytes, limit.bytes)
             return {topic: backlog.position for topic, backlog in by_bytes.items()}
         if limit.rows is not None:
-            by_rows: dict[str, RowBacklog] = {}
-            with ExitStack() as reading:
-                for topic, (begin, target) in backlogs.items():
-                    entries = self._cluster.entries(topic, begin, target)
-                    reading.enter_context(closing(entries))
-                    by_rows[topic] = RowBacklog(entries, begin, target)
-                water_fill(by_rows, limit.rows)
-            return {topic: backlog.position for topic, backlog in by_rows.items()}
+            return self._ends_by_rows(backlogs, limit.rows)
         return {topic: target for topic, (_, target) in backlogs.items()}
+
+    def _ends_by_rows(
+        self, backlogs: Mapping[str, tuple[LogPosition, LogPosition]], rows: int
+    ) -> dict[str, LogPosition]:
+        counting = self._counting
+        begins = {topic: begin for topic, (begin, _) in backlogs.items()}
+        self._stop_counting(
+            [topic for topic, each in counting.items() if each.position != begins.get(topic)]
+        )
+        with ExitStack() as on_failure:
+            on_failure.callback(lambda: self._stop_counting([*counting]))
+            for topic, (begin, target) in backlogs.items():
+                if topic not in counting:
+                    entries = self._cluster.entries(topic, begin, target, -(-rows // len(backlogs)))
+                    counting[topic] = RowBacklog(entries, begin, target)
+            water_fill(counting, rows)
+            on_failure.pop_all()
+        ends = {topic: each.position for topic, each in counting.items()}
+        # Where the topic ended when counting began, it may go on now: that is another range.
+        self._stop_counting([topic for topic, each in counting.items() if each.is_at_end])
+        return ends
+
+    def _stop_counting(self, topics: Sequence[str]) -> None:
+        for topic in topics:
+            self._counting.pop(topic).close()
 
     def _settled(self, topic: str, position: LogPosition) -> LogPosition:
         """The position behind a ledger that was read to its end, as the start of the next: deleting

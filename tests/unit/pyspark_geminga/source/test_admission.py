@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ class Log:
         self.seen = 0
         self.backlog = RowBacklog(self._look(), START, LogPosition(1, len(rows)))
 
-    def _look(self) -> Iterator[CountedEntry]:
+    def _look(self) -> Generator[CountedEntry]:
         for number, rows in enumerate(self.rows, 1):
             self.seen = number
             yield CountedEntry(rows, LogPosition(1, number))

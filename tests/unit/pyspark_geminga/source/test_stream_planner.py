@@ -66,6 +66,7 @@ class FakeCluster:
         self.now_s = 0.0
         self.requests = 0
         self.readers = 0
+        self.is_broken = False
         self.opened: list[Generator[CountedEntry]] = []
         self.acknowledged: dict[str, LogPosition] = {}
         self.followed: list[str] = []
@@ -89,7 +90,10 @@ class FakeCluster:
         del topic
         return layout.end if wanted.get("", default) == "latest" else layout.first
 
-    def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Generator[CountedEntry]:
+    def entries(
+        self, topic: str, start: LogPosition, end: LogPosition, rows_ahead: int
+    ) -> Generator[CountedEntry]:
+        assert rows_ahead > 0
         reader = self._read(topic, start, end)
         self.opened.append(reader)  # else forgetting it would close it
         return reader
@@ -99,6 +103,8 @@ class FakeCluster:
         self.readers += 1
         try:
             for entry in log.stored(start, end):
+                if self.is_broken:
+                    raise OSError("the connection is broken")
                 rows = log.ledgers[entry.ledger_id][entry.entry_id]
                 yield CountedEntry(rows, LogPosition(entry.ledger_id, entry.entry_id + 1))
         finally:
@@ -256,6 +262,45 @@ def test_available_now_reads_up_to_where_topics_ended_and_no_topic_that_comes() 
     while query.batch():
         pass
     assert sorted(query.read) == everything(cluster)
+
+
+def test_entries_are_counted_on_behind_a_batch_for_the_next_one() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1] * 8}), b=FakeLog({1: [1]}))
+    query = Query(cluster, cluster.planner())
+    assert query.batch(Limit(rows=4))
+    assert cluster.readers == 1  # what b had is counted
+    assert query.batch(Limit(rows=4))
+    assert query.batch(Limit(rows=4))
+    assert (len(cluster.opened), cluster.readers) == (2, 0)
+    cluster.logs[A].add(1)
+    assert query.batch(Limit(rows=4))
+    assert len(cluster.opened) == 3
+    assert len(query.read) == 10
+
+
+def test_what_was_counted_is_of_no_use_to_a_batch_that_begins_elsewhere() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1] * 8}), b=FakeLog())
+    planner = cluster.planner()
+    first = planner.initial_offset()
+    planned = planner.latest_offset(first, Limit(rows=3))
+    assert planned is not None
+    assert planned.places[A].position == LogPosition(1, 3)
+    assert planner.latest_offset(first, Limit(rows=3)) == planned
+    assert (len(cluster.opened), cluster.readers) == (2, 1)
+
+
+def test_after_a_failure_entries_are_counted_from_the_start_of_the_batch() -> None:
+    cluster = FakeCluster(a=FakeLog({1: [1] * 8}), b=FakeLog({1: [1] * 8}))
+    query = Query(cluster, cluster.planner())
+    assert query.batch(Limit(rows=4))
+    cluster.is_broken = True
+    with pytest.raises(OSError, match="broken"):
+        query.plan(Limit(rows=4))
+    cluster.is_broken = False
+    assert cluster.readers == 0
+    while query.batch(Limit(rows=4)):
+        pass
+    assert len(set(query.read)) == len(query.read) == 16
 
 
 def test_a_batch_that_is_repeated_is_split_as_it_was() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
-from typing import Any
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, cast
 
 import pytest
 from pyspark.sql.streaming.datasource import (
@@ -17,12 +20,17 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from geminga import LogPosition
+from geminga._closing import Closing
+from geminga.consumers.entry_reader import RawEntry
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata
+from pyspark_geminga._pool import PlannerLoop
 from pyspark_geminga.errors import ConnectorError
+from pyspark_geminga.source.admission import CountedEntry
 from pyspark_geminga.source.offsets import Place, SourceOffset
 from pyspark_geminga.source.options import SourceOptions
 from pyspark_geminga.source.row_schema import RowSchema
 from pyspark_geminga.source.stream_planner import Limit
-from pyspark_geminga.source.stream_reader import StreamReader
+from pyspark_geminga.source.stream_reader import Cluster, StreamReader
 
 A = "persistent://public/default/a"
 NEXT = SourceOffset({A: Place(LogPosition(1, 5))})
@@ -99,3 +107,62 @@ def test_spark_may_use_trigger_available_now_and_pickle_the_reader() -> None:
     assert isinstance(reader, SupportsTriggerAvailableNow)
     copy = pickle.loads(pickle.dumps(reader))
     assert copy.getDefaultReadLimit() == reader.getDefaultReadLimit()
+
+
+class FakeReader(Closing):
+    """Entries of one topic from ``start`` on, of three messages each."""
+
+    def __init__(self, client: FakeClient, start: LogPosition, end: LogPosition) -> None:
+        self._client = client
+        self._left = list(range(start.entry_id, end.entry_id))
+
+    async def read(self, max_messages: int) -> list[RawEntry]:
+        assert max_messages <= self._client.messages_max
+        metadata = MessageMetadata(num_messages_in_batch=3)
+        entries = [RawEntry(1, entry, b"", 0, metadata) for entry in self._left[:2]]
+        del self._left[:2]
+        return entries
+
+    async def close(self) -> None:
+        self._client.open_readers -= 1
+
+
+class FakeClient:
+    """Opens readers, and notes where they began."""
+
+    messages_max = 10
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.open_readers = 0
+
+    async def entries(
+        self, _: str, start: LogPosition, end: LogPosition, **options: float
+    ) -> FakeReader:
+        assert options["read_ahead_messages"] <= self.messages_max
+        self.begun.append(start.entry_id)
+        self.open_readers += 1
+        return FakeReader(self, start, end)
+
+
+class FakeLoop:
+    """Does all work at once."""
+
+    def __init__(self) -> None:
+        self.client = FakeClient()
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(asyncio.run(work))
+        return done
+
+
+@pytest.mark.real_loop
+def test_entries_are_counted_one_piece_ahead_and_no_reader_stays_behind_it() -> None:
+    loop = FakeLoop()
+    cluster = Cluster(cast("PlannerLoop", loop), reader_of()._options)
+    entries = cluster.entries(A, LogPosition(1, 0), LogPosition(1, 7), rows_ahead=10)
+    assert next(entries) == CountedEntry(3, LogPosition(1, 1))
+    assert (loop.client.begun, loop.client.open_readers) == ([0, 4], 0)
+    assert [entry.behind.entry_id for entry in entries] == [2, 3, 4, 5, 6, 7]
+    assert (loop.client.begun, loop.client.open_readers) == ([0, 4], 0)
