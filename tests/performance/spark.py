@@ -119,9 +119,16 @@ def receive_columns(url: str, topic: str, messages: int) -> None:
     reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000)
     for _ in range(messages):
         message = reader.read_next(RECEIVE_TIMEOUT_MS)
-        message.data(), message.partition_key(), message.topic_name()
-        message.message_id().serialize(), message.properties()
-        message.publish_timestamp(), message.event_timestamp()
+        for value in (
+            message.data,
+            message.partition_key,
+            message.topic_name,
+            message.message_id().serialize,
+            message.properties,
+            message.publish_timestamp,
+            message.event_timestamp,
+        ):
+            value()
     client.close()
 
 
