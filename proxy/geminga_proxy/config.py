@@ -90,6 +90,10 @@ class ProxyConfig(PartConfig):
     connections: Annotated[InboundConfig, INLINE] = field(default_factory=InboundConfig)
     targets: Annotated[TargetConfig, INLINE] = field(default_factory=TargetConfig)
     web: Annotated[WebConfig, INLINE] = field(default_factory=WebConfig)
+    ha_proxy_protocol_enabled: Annotated[bool, Upstream("haProxyProtocolEnabled")] = False
+    """A connection may begin with a header of the PROXY protocol, by which a balancer (HAProxy,
+    NGINX) says where its client is; only where all clients come through such balancers, for it is
+    believed."""
     keepalive_s: Annotated[float, Gt(0), Upstream("keepAliveIntervalSeconds")] = 30.0
     """How often a silent client that asks for topics is asked for a sign of life; after two it is
     cut off. Also how long a client may take to say CONNECT. A broker asks clients that are joined

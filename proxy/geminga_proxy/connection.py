@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from geminga_protocol.errors import OversizedFrame, WireError
 from geminga_protocol.framing import FRAME_SIZE, FRAME_SIZE_BYTES, FrameReader
+from geminga_protocol.proxy_header import read_proxy_header
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_connected, encode_error, encode_refusal
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
@@ -98,6 +99,7 @@ class ClientConnection(asyncio.Protocol):
         self._early = bytearray()  # before CONNECT is whole
         self._frames = FrameReader(FRAME_BYTES_MAX)
         self._transport: asyncio.Transport
+        self._is_header_due = context.config.ha_proxy_protocol_enabled
         self._host = ""
         self._is_admitted = False
         self._timer: asyncio.TimerHandle | None = None
@@ -114,16 +116,29 @@ class ClientConnection(asyncio.Protocol):
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
-        self._host = str(peer[0]) if peer else "unknown"
         context.counts.made += 1
-        exceeded = context.limits.admit(self._host)
+        if self._admit(str(peer[0]) if peer else "unknown"):
+            context.open[self] = None
+            self._set_timer(self._close, "it did not say CONNECT in time")
+
+    def _admit(self, host: str) -> bool:
+        """Count the connection as one from ``host``: of the peer at first, then of whom a balancer
+        speaks for. One too many is refused, in upstream's words."""
+        limits = self._context.limits
+        if self._is_admitted:
+            limits.leave(self._host)
+        self._host = host
+        exceeded = limits.admit(host)
+        self._is_admitted = exceeded is None
         if exceeded is not None:
-            context.counts.rejected += 1
-            self._refuse_too_many(exceeded)
-            return
-        self._is_admitted = True
-        context.open[self] = None
-        self._set_timer(self._close, "it did not say CONNECT in time")
+            self._context.counts.rejected += 1
+            self._leave()
+            reason = "Reached the maximum number of connections"
+            if exceeded is Limit.ADDRESS:
+                reason += f" on address {host}"
+            self._transport.write(encode_error(NO_REQUEST_ID, api.NotAllowedError, reason))
+            self._transport.close()
+        return self._is_admitted
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
@@ -162,6 +177,14 @@ class ClientConnection(asyncio.Protocol):
         """Look for CONNECT. What comes behind it is not looked at before it is known whose it is:
         a broker takes larger frames."""
         early = self._early
+        if self._is_header_due:
+            header = read_proxy_header(bytes(early))
+            if header is None:
+                return
+            self._is_header_due = False
+            del early[: header.size_bytes]
+            if header.source is not None and not self._admit(header.source):
+                return
         if len(early) < FRAME_SIZE_BYTES:
             return
         (frame_bytes,) = FRAME_SIZE.unpack_from(early)
@@ -267,14 +290,6 @@ class ClientConnection(asyncio.Protocol):
         self._set_timer(self._check_alive)
 
     # The end
-
-    def _refuse_too_many(self, exceeded: Limit) -> None:
-        reason = "Reached the maximum number of connections"
-        if exceeded is Limit.ADDRESS:
-            reason += " on address"
-        self._state = State.ENDED
-        self._transport.write(encode_error(NO_REQUEST_ID, api.NotAllowedError, reason))
-        self._transport.close()
 
     def _refuse(self, error: ServerError.ValueType, message: str, reason: str) -> None:
         """Tell the client little and the log why; then close the connection."""

@@ -29,7 +29,7 @@ PAGES = HelpPages(
         Subject(
             "network",
             "where it listens, how many clients it takes",
-            ("bind_address", "advertised_address", "*port", "connections.*", "keepalive_s"),
+            ("bind_address", "advertised_address", "*port", "connections.*", "keepalive_s", "ha_*"),
         ),
         Subject(
             "cluster",

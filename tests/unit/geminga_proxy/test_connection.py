@@ -203,6 +203,35 @@ async def test_a_connection_too_many_is_refused_and_room_comes_back(place: Place
         await place.joined(TARGET)
 
 
+async def test_a_balancer_says_whose_connection_it_is(place: Place) -> None:
+    config = replace(
+        CONFIG,
+        ha_proxy_protocol_enabled=True,
+        connections=InboundConfig(connections_per_address_max=1),
+    )
+    async with place.proxy(config) as proxy:
+        for number in range(1, 4):
+            client = await place.client()
+            client.transport.write(b"PROXY TCP4 192.0.2.%d 198.51.100.1 1 2\r\n" % number)
+            join(client, TARGET)
+            assert (await client.next()).type == BaseCommand.CONNECTED
+        again = await place.client()
+        again.transport.write(b"PROXY TCP4 192.0.2.3 198.51.100.1 1 2\r\n")
+        assert (await again.next()).error.message.endswith("on address 192.0.2.3")
+        await again.until(lambda: again.is_lost)
+        direct = await place.client()  # a header may be missing
+        join(direct, TARGET)
+        assert (await direct.next()).type == BaseCommand.CONNECTED
+        assert proxy.connections == 4
+
+
+async def test_a_header_is_no_pulsar_where_none_is_expected(place: Place) -> None:
+    async with place.proxy():
+        client = await place.client()
+        client.transport.write(b"PROXY TCP4 192.0.2.1 198.51.100.1 1 2\r\n")
+        await client.until(lambda: client.is_lost)
+
+
 async def test_a_client_with_many_open_questions_is_not_read(place: Place) -> None:
     place.answers = lambda command: (
         b"" if command.type == BaseCommand.LOOKUP else connected(command)
