@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.geminga_proxy.world import PORT, TOPIC, Place, join
+from tests.unit.geminga_proxy.world import PORT, TOPIC, Place, answer, join
 
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_auth_challenge, encode_error
@@ -116,7 +116,7 @@ async def test_a_broker_that_is_gone_is_not_ready(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", encode_error(1, 0, "x")[:9]]
+    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", encode_error(1, api.UnknownError, "x")[:9]]
 )
 async def test_nothing_follows_to_what_does_not_answer_as_a_broker(
     place: Place, said: bytes
@@ -233,9 +233,7 @@ async def test_a_header_is_no_pulsar_where_none_is_expected(place: Place) -> Non
 
 
 async def test_a_client_with_many_open_questions_is_not_read(place: Place) -> None:
-    place.answers = lambda command: (
-        b"" if command.type == BaseCommand.LOOKUP else connected(command)
-    )
+    place.answers = lambda command: b"" if command.type == BaseCommand.LOOKUP else answer(command)
     async with place.proxy() as proxy:
         client = await place.asking()
         for number in range(1_500):
@@ -246,9 +244,3 @@ async def test_a_client_with_many_open_questions_is_not_read(place: Place) -> No
         assert 1_000 <= asked < 1_100
         # They time out, and the others are asked.
         await client.until(lambda: proxy.lookups.counts["lookup"].asked == 1_500)
-
-
-def connected(command: BaseCommand) -> bytes:
-    from tests.unit.geminga_proxy.world import answer
-
-    return answer(command)

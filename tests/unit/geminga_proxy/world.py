@@ -37,7 +37,7 @@ class End(asyncio.Protocol):
         self.commands: list[BaseCommand] = []
         self.is_lost = False
         self.transport: Endpoint
-        self._answers = answers
+        self._answers: Callable[[BaseCommand], bytes] | None = answers
         self._frames = FrameReader(1 << 20)
         self._changed = asyncio.Event()
 
@@ -48,12 +48,13 @@ class End(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Keep what came; a broker answers it until its client is connected."""
         self.read += data
-        if self._answers is not None:
+        answers = self._answers
+        if answers is not None:
             buffer, bounds = self._frames.feed(data)
             for start, end in bounds:
                 command, _ = parse_command(buffer, start, end)
                 self.commands.append(command)
-                self.transport.write(self._answers(command))
+                self.transport.write(answers(command))
                 if command.type == BaseCommand.CONNECT and command.connect.proxy_version:
                     self._answers = None  # the rest is the client's to say
         self._changed.set()
