@@ -12,7 +12,7 @@ from tests.unit.geminga_proxy.world import PORT, TOPIC, Place, answer, join
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_auth_challenge, encode_error
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.commands import NO_REQUEST_ID
+from geminga_protocol.pulsar.commands import NO_REQUEST_ID, PING
 from geminga_proxy.config import InboundConfig, ProxyConfig, TargetConfig
 
 CONFIG = ProxyConfig(bind_address="proxy", port=PORT)
@@ -116,7 +116,8 @@ async def test_a_broker_that_is_gone_is_not_ready(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", encode_error(1, api.UnknownError, "x")[:9]]
+    "said",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", encode_error(1, api.UnknownError, "x")[:9], PING],
 )
 async def test_nothing_follows_to_what_does_not_answer_as_a_broker(
     place: Place, said: bytes

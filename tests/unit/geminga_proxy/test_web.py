@@ -36,6 +36,7 @@ class WebBroker:
     asked: list[Scope] = field(default_factory=list)
     port: int = 0
     is_silent: bool = False
+    reads_first: bool = False
 
     @property
     def url(self) -> str:
@@ -47,18 +48,15 @@ class WebBroker:
         self.asked.append(scope)
         if self.is_silent:
             await asyncio.Event().wait()
+        body = b""
+        if self.location is None or self.reads_first:
+            body = await whole_body(receive)
         if self.location is not None:
             where = self.location(scope["raw_path"].decode())
             headers = [(b"location", where.encode()), (b"content-length", b"0")]
             await send({"type": "http.response.start", "status": 307, "headers": headers})
             await send({"type": "http.response.body", "body": b""})
             return
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
         target = scope["raw_path"].decode() + "?" + scope["query_string"].decode()
         answer = {"broker": self.name, "method": scope["method"], "target": target}
         content = json.dumps({**answer, "body_bytes": len(body)}).encode()
@@ -66,6 +64,15 @@ class WebBroker:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content[:10], "more_body": True})
         await send({"type": "http.response.body", "body": content[10:]})
+
+
+async def whole_body(receive: Receive) -> bytes:
+    body, is_complete = b"", False
+    while not is_complete:
+        message = await receive()
+        body += message.get("body", b"")
+        is_complete = not message.get("more_body")
+    return body
 
 
 class Web:
@@ -180,6 +187,16 @@ async def test_a_large_body_is_streamed(web: Web) -> None:
 
     answer = await client.post("/admin/v2/large", content=pieces())
     assert answer.json()["body_bytes"] == 100 * 64 * 1024
+
+
+async def test_a_redirect_after_a_large_body_is_not_followed(web: Web) -> None:
+    one, two = web.brokers
+    one.location, one.reads_first = lambda path: f"{two.url}{path}", True
+    web.view = BrokerView(web_urls=(one.url,))
+    answer = await (await web.client()).put("/admin/v2/large", content=bytes(300_000))
+    assert answer.status_code == 502
+    assert "a redirect came after 300000 bytes" in answer.json()["reason"]
+    assert two.asked == []
 
 
 async def test_a_body_of_which_too_much_is_gone_is_not_sent_again() -> None:
