@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
 
+from geminga_broker.admin.bundle_calls import BundleCalls
 from geminga_broker.admin.facade import Services
 from geminga_broker.administration import Administration
 from geminga_broker.config import BrokerConfig
@@ -30,7 +31,7 @@ from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.producer_names import ProducerNames
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
-from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.directory import Successor, TopicDirectory
 from geminga_broker.topics.maintenance import PeriodicWork, TopicMaintenance
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.initialize import check_initialized
@@ -106,6 +107,7 @@ class Broker(Service):
             former_broker_ids=config.former_broker_ids,
             placement=EvenlySpread(),
             view_brokers=lambda: self.brokers.view(),
+            assign=BundleCalls(calls).assign,
         )
         # What serves
         self.policies = PolicyResolver(
@@ -256,9 +258,9 @@ class Broker(Service):
         self._is_unload_due = False
         await self.topics.unload_where(lambda topic: not self.ownership.owns(topic))
 
-    async def _bundle_released(self, bundle: Bundle) -> None:
+    async def _bundle_released(self, bundle: Bundle, successor: Successor) -> None:
         """Close its topics in order before it is handed on."""
-        await self.topics.unload_where(partial(self.ownership.leaves_with, bundle))
+        await self.topics.unload_where(partial(self.ownership.leaves_with, bundle), successor)
 
     def _close_connections(self) -> None:
         for session in list(self._context.sessions):

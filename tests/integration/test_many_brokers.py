@@ -5,7 +5,9 @@ broker names; a broker that dies leaves its topics to the others, and nothing ac
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+import urllib.request
 from collections.abc import Generator
 
 import pulsar
@@ -21,6 +23,8 @@ TOPICS = [f"persistent://public/default/topic-{number}" for number in range(12)]
 SUBSCRIPTION = "readers"
 # What the bundles of a killed broker may take beyond the end of its session.
 TAKEOVER_S = 3.0
+# How long a producer waits whose topic is moved to another broker.
+PAUSE_S = 0.2
 RECEIVE_TIMEOUT_MS = 60_000
 RECEIVE_TIMEOUT_S = 60.0
 
@@ -74,6 +78,52 @@ def test_requests_about_a_whole_are_answered_by_any_broker(shared: BrokerGroup) 
     assert brokers[2].rest("PUT", "/admin/v2/namespaces/public/default/unload")[0] == 204
     assert brokers[2].rest("DELETE", f"{path}/partitions?force=true")[0] == 204
     assert brokers[0].rest("GET", f"{path}/partitions")[0] == 404
+
+
+def bundle_of(broker: BrokerProcess, topic: str) -> str:
+    """``/admin/v2/namespaces/…/{bundle}``"""
+    path = f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle"
+    with urllib.request.urlopen(broker.web + path, timeout=RECEIVE_TIMEOUT_S) as answer:
+        return f"/admin/v2/namespaces/public/default/{answer.read().decode()}"
+
+
+def test_a_bundle_moves_to_a_chosen_broker_and_nothing_is_lost(shared: BrokerGroup) -> None:
+    topic = "persistent://public/default/moved"
+    with client_of(shared.service_url) as client:
+        consumer = client.subscribe(topic, SUBSCRIPTION)
+        producer = client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
+        pauses: list[float] = []
+        sent = 0
+        for turn in range(6):
+            first = shared.owner(topic)
+            target = shared.brokers[(shared.brokers.index(first) + 1) % 3]
+            bundle = bundle_of(first, topic)
+            asked = shared.brokers[turn % 3]
+            moving = threading.Thread(
+                target=asked.rest,
+                args=("PUT", f"{bundle}/unload?destinationBroker={target.id}"),
+            )
+            moving.start()
+            longest_s = 0.0
+            while moving.is_alive() or shared.owner(topic) is first:
+                began_s = time.monotonic()
+                producer.send(b"%d" % sent)
+                longest_s = max(longest_s, time.monotonic() - began_s)
+                sent += 1
+            moving.join()
+            pauses.append(longest_s)
+            assert shared.owner(topic) is target
+        received = receive_officially(consumer, sent - 1)
+        assert list(dict.fromkeys(received)) == list(range(sent))
+    # Most of them: on a machine that does much else at the same time one or the other is longer.
+    assert sorted(pauses)[3] < PAUSE_S, pauses
+
+
+def test_a_bundle_is_not_moved_to_a_broker_that_does_not_run(shared: BrokerGroup) -> None:
+    broker = shared.brokers[0]
+    bundle = bundle_of(broker, TOPICS[0])
+    status, why = broker.rest("PUT", f"{bundle}/unload?destinationBroker=nowhere:1")
+    assert (status, why) == (404, {"reason": "Broker nowhere:1 does not run"})
 
 
 def publish_officially(client: pulsar.Client, topic: str, numbers: range) -> None:

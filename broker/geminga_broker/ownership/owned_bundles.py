@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from weakref import WeakValueDictionary
 
 from geminga_broker.errors import ServiceNotReady
+from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_cluster.claims import Claim, claim
@@ -30,7 +31,11 @@ from geminga_runtime.service import Service
 log = logging.getLogger(__name__)
 
 OnLost = Callable[[Bundle], None]
-OnRelease = Callable[[Bundle], Awaitable[None]]
+Successor = asyncio.Future[Owner | None]
+"""Which broker has a bundle next; None where that is not known."""
+OnRelease = Callable[[Bundle, Successor], Awaitable[None]]
+HandOn = Callable[[Bundle], Awaitable[Owner | None]]
+"""Has another broker acquire a bundle, which none owns now, if it can: which one has it."""
 
 # Bundles claimed or confirmed side by side after a reconnection; keeps ZooKeeper's queue short.
 RESUME_WIDTH = 32
@@ -156,23 +161,38 @@ class OwnedBundles(Service):
         self._on_lost.append(callback)
 
     def on_release(self, callback: OnRelease) -> None:
-        """Await ``callback(bundle)`` before a bundle is handed on: close its topics in order."""
+        """Await ``callback(bundle, successor)`` before a bundle is handed on: close its topics in
+        order. Their clients can wait for ``successor``, which always gets a result."""
         self._on_release.append(callback)
 
-    async def unload(self, bundle: Bundle) -> None:
-        """Close the bundle's topics, then let any broker acquire it. Raises ``NotOwned``."""
-        async with self.lock(bundle):
-            if bundle not in self._generations:
-                raise NotOwned(str(bundle))
-            self._releasing.add(bundle)
-            try:
-                await asyncio.gather(*(release(bundle) for release in self._on_release))
-                # The session may have ended meanwhile, and the node may be another broker's.
-                if self._generations.pop(bundle, None) is not None:
-                    await self._delete_node(bundle)
-            finally:
-                self._releasing.discard(bundle)
+    async def unload(self, bundle: Bundle, hand_on: HandOn) -> None:
+        """Close the bundle's topics, let go of it, and ``hand_on`` to another broker. Raises
+        ``NotOwned``.
+
+        Clients are told last, when they can go on at once: their pause is that of the hand-over.
+        """
+        successor: Successor = asyncio.get_running_loop().create_future()
+        try:
+            async with self.lock(bundle):
+                await self._release(bundle, successor)
+            # Without the lock: who looks the bundle up meanwhile may be as quick.
+            successor.set_result(await hand_on(bundle))
+        finally:
+            if not successor.done():
+                successor.set_result(None)
         log.info("bundle unloaded", extra={"bundle": str(bundle)})
+
+    async def _release(self, bundle: Bundle, successor: Successor) -> None:
+        if bundle not in self._generations:
+            raise NotOwned(str(bundle))
+        self._releasing.add(bundle)
+        try:
+            await asyncio.gather(*(release(bundle, successor) for release in self._on_release))
+            # The session may have ended meanwhile, and the node may be another broker's.
+            if self._generations.pop(bundle, None) is not None:
+                await self._delete_node(bundle)
+        finally:
+            self._releasing.discard(bundle)
 
     def _lose(self, bundle: Bundle, reason: str) -> None:
         if self._generations.pop(bundle, None) is None:

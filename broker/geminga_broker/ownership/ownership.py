@@ -10,11 +10,18 @@ reads only.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import BrokerAddress, Owner, broker_id_of_url, owner_at
+from geminga_broker.ownership.address import (
+    BrokerAddress,
+    Owner,
+    Standing,
+    broker_id_of_url,
+    owner_at,
+)
 from geminga_broker.ownership.bundles import Bundle, BundleRing
 from geminga_broker.ownership.owned_bundles import OnLost, OnRelease, OwnedBundles
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
@@ -30,13 +37,23 @@ from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.ownership import BundleOwner
 from geminga_runtime.coordination import Coordination
+from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
 
 ViewBrokers = Callable[[], Awaitable[BrokersView]]
 
 
+Assign = Callable[[Bundle, Owner], Awaitable[None]]
+
+
 async def _alone() -> BrokersView:
     return BrokersView()
+
+
+async def _assign_nothing(bundle: Bundle, asked: Owner) -> None:
+    """Who looks the bundle up next has it acquired."""
 
 
 class Ownership(Service):
@@ -51,11 +68,13 @@ class Ownership(Service):
         former_broker_ids: Iterable[str] = (),
         placement: Placement | None = None,
         view_brokers: ViewBrokers = _alone,
+        assign: Assign = _assign_nothing,
     ) -> None:
         """``former_broker_ids`` are ids this broker had before: their nodes are its own past.
 
         ``view_brokers`` says what is known of the brokers at the time of each choice, which
         ``placement`` (by default ``AskedBroker``) makes where this broker is to choose.
+        ``assign`` asks another broker to acquire a bundle, or to choose which one shall.
         """
         super().__init__()
         self.address = address
@@ -63,6 +82,7 @@ class Ownership(Service):
         self._past_ids = frozenset((address.broker_id, *former_broker_ids))
         self._placement = placement or AskedBroker(address.broker_id)
         self._view_brokers = view_brokers
+        self._assign = assign
         self._rings = Rings(namespaces)
         self._owners = OwnerCache(coordination, is_past=self._is_past)
         self._owned = OwnedBundles(
@@ -190,12 +210,35 @@ class Ownership(Service):
         self._owned.on_lost(callback)
 
     def on_release(self, callback: OnRelease) -> None:
-        """Await ``callback(bundle)`` before a bundle is handed on: close its topics in order."""
+        """Await ``callback(bundle, successor)`` before a bundle is handed on, as ``OwnedBundles``
+        does: close its topics in order."""
         self._owned.on_release(callback)
 
-    async def unload(self, bundle: Bundle) -> None:
-        """Close the bundle's topics, then let any broker acquire it. Raises ``NotOwned``."""
-        await self._owned.unload(bundle)
+    async def unload(self, bundle: Bundle, destination: str | None = None) -> None:
+        """Close the bundle's topics, and have ``destination`` (a broker's id), or the broker that
+        is chosen for it, acquire it; where that fails, any broker may, as for any bundle that none
+        owns. Raises ``NotOwned``."""
+
+        async def hand_on(bundle: Bundle) -> Owner | None:
+            try:
+                return await self._hand_on(bundle, destination)
+            except GemingaError as error:
+                extra = {"bundle": str(bundle), "to": destination or "any", "why": str(error)}
+                log.info("bundle not handed on", extra=extra)
+                return None
+
+        await self._owned.unload(bundle, hand_on)
+
+    async def _hand_on(self, bundle: Bundle, destination: str | None) -> Owner | None:
+        here, view = self.address.broker_id, await self._view_brokers()
+        if destination is None:
+            broker_id, standing = place(bundle, here, view, self._placement, authoritative=False)
+        else:
+            broker_id, standing = destination, Standing.CHOSEN
+        if broker_id == here or broker_id not in view.loads:
+            return None
+        await self._assign(bundle, candidate(view.loads[broker_id], standing))
+        return await self.present_owner_of(bundle)
 
     async def unload_namespace(self, namespace: NamespaceName) -> None:
         """Unload those of a namespace's bundles that are this broker's."""

@@ -139,10 +139,13 @@ class ConsumerCommands(CommandGroup):
 
     def closed(self, consumer: Consumer) -> None:
         """The topic lets this consumer go (a seek, an unload): the client subscribes again."""
+        close = partial(encode_close_consumer, consumer.consumer_id)
         present = self._consumers.get(consumer.consumer_id)
-        if present is not None and present[0] is consumer:
-            del self._consumers[consumer.consumer_id]
-        self._session.send(encode_close_consumer(consumer.consumer_id))
+        if present is None or present[0] is not consumer:
+            self._session.send(close())
+            return
+        del self._consumers[consumer.consumer_id]
+        self._session.send_when_moved(TopicName.parse(present[2].name), close)
 
     # FLOW, ACK, REDELIVER
 

@@ -212,7 +212,7 @@ class ProducerCommands(CommandGroup):
             session,
             request,
             connected_at_ms=context.clock.wall_ms(),
-            on_closed=self._closed_by_topic,
+            on_closed=partial(self._closed_by_topic, name),
             on_settled=partial(self._settled, command),
         )
         schema = schema_of(command.schema) if command.HasField("schema") else None
@@ -262,11 +262,12 @@ class ProducerCommands(CommandGroup):
                 producer.disconnect()
         self._session.send(encode_success(command.request_id))
 
-    def _closed_by_topic(self, producer: Producer) -> None:
+    def _closed_by_topic(self, name: TopicName, producer: Producer) -> None:
         """The topic moves, ends, or gave the name to another connection: the client looks again."""
         if self._producers.get(producer.producer_id) is producer:
             self._take_out(producer)
-        self._session.send(encode_close_producer(producer.producer_id))
+        close = partial(encode_close_producer, producer.producer_id)
+        self._session.send_when_moved(name, close)
 
     def _take_out(self, producer: Producer) -> None:
         """Take nothing more from ``producer``; what it sent meanwhile is no error."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
+from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.errors import ListenerMissing
 from geminga_broker.sessions.back_pressure import BackPressure
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.liveness import Liveness
@@ -16,6 +19,7 @@ from geminga_broker.sessions.outbox import Outbox
 from geminga_broker.sessions.requests import Requests
 from geminga_broker.sessions.states import State
 from geminga_protocol.pulsar.connect import Forwarded
+from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action, Principal, Resource
 
 log = logging.getLogger(__name__)
@@ -78,6 +82,30 @@ class Session:
         """Raise ``NotAuthorized`` where this client may not do that."""
         assert self.principal is not None
         await self.context.authorizer.authorize(self.principal, action, resource)
+
+    def send_when_moved(self, name: TopicName, close: Callable[..., bytes]) -> None:
+        """Tell the client that a topic lets it go: at once, or, where the topic is handed on, when
+        its next broker is known; ``close`` is given that one's URLs. Until then the client sends to
+        nobody, and does not look the topic up in vain."""
+        successor = self.context.topics.successor_of(name)
+        if successor is None:
+            self.send(close())
+        else:
+            successor.add_done_callback(lambda done: self._close_moved(close, done.result()))
+
+    def _close_moved(self, close: Callable[..., bytes], owner: Owner | None) -> None:
+        try:
+            there = None if owner is None else owner.at_listener(self.listener)
+        except ListenerMissing:  # the next broker has no address for this client: it looks it up
+            there = None
+        if there is None:
+            self.send(close())
+        else:
+            self.send(
+                close(
+                    broker_url=there.broker_url or None, broker_url_tls=there.broker_url_tls or None
+                )
+            )
 
     def pause_writing(self) -> None:
         """The client reads more slowly than we write: its consumers get nothing for now, and its

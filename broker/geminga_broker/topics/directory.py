@@ -17,6 +17,7 @@ from geminga_broker.errors import (
 )
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.nothing import NO_TEXTS
+from geminga_broker.ownership.address import Owner
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PolicyResolver, no_policies
 from geminga_broker.topics.config import TopicsConfig
@@ -40,6 +41,10 @@ LOOKED_AT_TOPICS_MAX = 50
 # more may wait than a session holds (65,536) or can be answered before they are given up (6 s). As
 # quick as 500, which took 20 KB each meanwhile.
 UNLOADS_AT_ONCE_MAX = 100
+
+
+Successor = asyncio.Future[Owner | None]
+"""Which broker has a bundle next; None where that is not known."""
 
 
 def _moved(name: TopicName) -> ServiceNotReady:
@@ -77,6 +82,8 @@ class TopicDirectory(Service):
         self._doomed: set[TopicName] = set()
         # Topics that are being closed or deleted: to be loaded again, they must be gone first.
         self._leaving: dict[TopicName, asyncio.Future[None]] = {}
+        # Topics that another broker is to have, whose clients wait to be told which.
+        self._successors: dict[TopicName, Successor] = {}
         self._unloads = WorkPool(UNLOADS_AT_ONCE_MAX)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -274,19 +281,35 @@ class TopicDirectory(Service):
         if self._topics.get(topic.name) is topic:
             self.spawn(self.unload(topic.name), name=f"unload fenced {topic.name}")
 
-    async def unload_where(self, is_lost: Callable[[TopicName], bool]) -> None:
+    def successor_of(self, name: TopicName) -> Successor | None:
+        """The next broker of a topic that is handed on just now: its clients are told to leave when
+        that is known. None for any other topic: its clients are told at once."""
+        return self._successors.get(name)
+
+    async def unload_where(
+        self, is_lost: Callable[[TopicName], bool], successor: Successor | None = None
+    ) -> None:
         """Close all topics of a bundle that is no longer ours: all stop serving, then they are
         closed, not too many at once. What could not be closed in order is raised when all are.
-        Those are waited for, too, that were being loaded or closed already."""
-        await self._unloads.run(self._unload, await self._disconnect_where(is_lost))
+        Those are waited for, too, that were being loaded or closed already.
+
+        With a ``successor``, which must have a result in the end, clients are told when it has."""
+        await self._unloads.run(self._unload, await self._disconnect_where(is_lost, successor))
         await self._settled_where(is_lost)
 
-    async def _disconnect_where(self, is_lost: Callable[[TopicName], bool]) -> deque[Topic]:
+    async def _disconnect_where(
+        self, is_lost: Callable[[TopicName], bool], successor: Successor | None = None
+    ) -> deque[Topic]:
         """Let the clients of those topics go, of all before any is closed."""
         lost = deque[Topic]()
         for number, topic in enumerate(self.loaded, 1):
             if is_lost(topic.name):
-                topic.disconnect_all()
+                if successor is not None:
+                    self._successors[topic.name] = successor
+                try:
+                    topic.disconnect_all()
+                finally:
+                    self._successors.pop(topic.name, None)
                 lost.append(topic)
             if number % LOOKED_AT_TOPICS_MAX == 0:
                 await asyncio.sleep(0)

@@ -156,18 +156,30 @@ async def unload_namespace(
 async def unload_bundle(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """The same for one bundle; nothing to do where no broker owns it."""
+    """The same for one bundle, which ``destinationBroker`` (an id, ``host:web port``) then gets;
+    nothing to do where no broker owns it."""
     await services.namespaces.policies(namespace)
     ring = await services.ownership.ring_of(namespace)
     bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
-    await _unload(request, services, [bundle])
+    destination = request.query_params.get("destinationBroker")
+    if destination and destination not in await services.brokers.active():
+        raise RestError(404, f"Broker {destination} does not run")
+    await _unload(request, services, [bundle], destination or None)
     return no_content()
 
 
-async def _unload(request: Request, services: Services, bundles: Iterable[Bundle]) -> None:
+async def _unload(
+    request: Request,
+    services: Services,
+    bundles: Iterable[Bundle],
+    destination: str | None = None,
+) -> None:
+    ownership = services.ownership
+
     async def unload(bundle: Bundle) -> None:
-        with suppress(NotOwned):  # it went by itself meanwhile
-            await services.ownership.unload(bundle)
+        if destination != ownership.address.broker_id:  # which has it
+            with suppress(NotOwned):  # it went by itself meanwhile
+                await ownership.unload(bundle, destination)
 
     await to_each_bundle(request, services, bundles, unload, "unload", acquiring=False)
 

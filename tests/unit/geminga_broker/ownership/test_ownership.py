@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import BrokerAddress, Standing
+from geminga_broker.ownership.address import BrokerAddress, Owner, Standing
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
+from geminga_broker.ownership.owned_bundles import Successor
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.ownership.placement import BrokersView, Loads
 from geminga_cluster.errors import NamespaceNotFound
@@ -360,7 +361,7 @@ async def test_unloading_closes_topics_before_anybody_else_may_have_them(
     order: list[str] = []
     closed = asyncio.Event()
 
-    async def close_topics(bundle: Bundle) -> None:
+    async def close_topics(bundle: Bundle, _: Successor) -> None:
         order.append(f"closing, owns: {ownership.owns(ORDERS)}")
         await closed.wait()
         order.append(f"closed, rival's: {(await rival.owner_of(bundle)).is_self}")
@@ -383,7 +384,7 @@ async def test_a_lookup_during_unloading_waits_for_its_end(
 ) -> None:
     closed = asyncio.Event()
 
-    async def close_topics(_: Bundle) -> None:
+    async def close_topics(_: Bundle, __: Successor) -> None:
         await closed.wait()
 
     ownership.on_release(close_topics)
@@ -397,6 +398,56 @@ async def test_a_lookup_during_unloading_waits_for_its_end(
     closed.set()
     await unloading
     assert (await asking).is_self
+
+
+async def test_a_bundle_is_handed_on_before_its_clients_are_told(
+    ownership: Ownership, rival: Ownership, session: Session
+) -> None:
+    del ownership  # only for the namespace
+    here, asked = session("here"), list[str]()
+
+    async def assign(bundle: Bundle, owner: Owner) -> None:
+        asked.append(f"{owner.http_url} {owner.is_authoritative}")
+        await rival.owner_of(bundle, authoritative=True)
+
+    successors: list[Successor] = []
+
+    async def note(_: Bundle, successor: Successor) -> None:
+        successors.append(successor)
+
+    view = view_with(leader=HERE)
+    async with Ownership(here, Namespaces(here), HERE, view_brokers=view, assign=assign) as moving:
+        moving.on_release(note)
+        await moving.owner(ORDERS)
+        bundle = await moving.bundle_of(ORDERS)
+        await moving.unload(bundle, THERE.broker_id)
+        (successor,) = successors
+        next_owner = successor.result()
+        assert next_owner is not None
+        assert next_owner.broker_url == THERE.broker_url
+        assert asked == [f"{THERE.http_url} True"]
+        assert rival.owned() == [bundle]
+
+
+async def test_a_hand_over_that_fails_leaves_the_bundle_to_any_broker(
+    ownership: Ownership, session: Session
+) -> None:
+    del ownership  # only for the namespace
+    here, successors = session("here"), list[Successor]()
+
+    async def refuse(_: Bundle, __: Owner) -> None:
+        raise ServiceNotReady("it closes")
+
+    async def note(_: Bundle, successor: Successor) -> None:
+        successors.append(successor)
+
+    view = view_with(leader=HERE)
+    async with Ownership(here, Namespaces(here), HERE, view_brokers=view, assign=refuse) as moving:
+        moving.on_release(note)
+        await moving.owner(ORDERS)
+        await moving.unload(await moving.bundle_of(ORDERS), THERE.broker_id)
+        assert [each.result() for each in successors] == [None]
+        assert (await moving.owner(ORDERS)).is_self
 
 
 async def test_only_what_is_ours_can_be_unloaded(ownership: Ownership) -> None:
@@ -418,7 +469,7 @@ async def test_each_bundle_takes_its_own_topics_along_and_those_that_are_in_none
     topics = [TopicName.parse(f"persistent://acme/shop/t{number}") for number in range(50)]
     taken: dict[TopicName, list[Bundle]] = {topic: [] for topic in topics}
 
-    async def note(bundle: Bundle) -> None:
+    async def note(bundle: Bundle, _: Successor) -> None:
         for topic in topics:
             if ownership.leaves_with(bundle, topic):
                 taken[topic].append(bundle)

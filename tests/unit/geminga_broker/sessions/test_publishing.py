@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
-from tests.unit.geminga_broker.sessions.stand_ins import FrameClient, send_frame, sends
+from tests.unit.geminga_broker.sessions.stand_ins import THERE, FrameClient, send_frame, sends
 
+from geminga_broker.ownership.address import Owner
 from geminga_broker.sessions import publishing
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
@@ -228,6 +229,25 @@ async def test_messages_after_the_topic_let_the_producer_go_are_dropped(
     await settle()
     assert client.heard == ["producer_success", "close_producer"]
     assert not client.transport.is_closing()
+
+
+async def test_clients_of_a_topic_that_is_handed_on_are_told_when_its_next_broker_is_known(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    client = connect()
+    client.open_producer()
+    client.subscribe()
+    await settle()
+    next_owner: asyncio.Future[Owner | None] = asyncio.get_running_loop().create_future()
+    await topics.unload_where(lambda _: True, next_owner)
+    await settle()
+    assert not {"close_producer", "close_consumer"} & set(client.heard)
+    next_owner.set_result(THERE)
+    await settle()
+    for command in ("close_producer", "close_consumer"):
+        (close,) = client.all_of(command)
+        assert close.assignedBrokerServiceUrl == THERE.broker_url
+        assert not close.HasField("assignedBrokerServiceUrlTls")
 
 
 async def test_only_so_many_closed_producers_are_remembered(
