@@ -8,8 +8,9 @@ the policies, as upstream does; from then on the copy counts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from geminga_cluster.errors import (
     NamespaceExists,
@@ -101,6 +102,43 @@ class Namespaces:
         policies = self._policies.known(policies_path(name))
         is_gone = policies.deleted if policies else self._policies.keeps(policies_path(name))
         return None if local is None or is_gone else local.bundles
+
+    async def cut_bundle(
+        self, namespace: NamespaceName, lower: str, upper: str, boundaries: Sequence[str]
+    ) -> None:
+        """Cut the bundle from ``lower`` to ``upper`` at ``boundaries`` (ascending, inside of it),
+        as ``0x00000000`` each. It has no effect where the bundle is cut exactly so.
+
+        Raises ``NamespaceNotFound``; ``RecordContended`` where there is no such bundle any more,
+        and then nothing was written; ``CoordinationError``, and then it may have been.
+        """
+        path = local_policies_path(str(namespace))
+        await self.bundles(namespace)  # which writes the record where there is none
+        for _ in range(UPDATE_ROUNDS_MAX):
+            try:
+                value, stat = await self._coordination.get(path)
+            except NodeMissing:
+                raise NamespaceNotFound(str(namespace)) from None
+            record = LocalPolicies.decode(value)
+            present = record.bundles.boundaries
+            wanted = (lower, *boundaries, upper)
+            at = present.index(lower) if lower in present else len(present)
+            if present[at : at + len(wanted)] == wanted:
+                return
+            if present[at : at + 2] != (lower, upper):
+                break
+            cut = (*present[: at + 1], *boundaries, *present[at + 1 :])
+            changed = replace(record, bundles=BundlesData(boundaries=cut, num_bundles=len(cut) - 1))
+            try:
+                await self._coordination.set(path, changed.encode(), version=stat.version)
+            except VersionMismatch:
+                continue
+            except NodeMissing:
+                raise NamespaceNotFound(str(namespace)) from None
+            finally:
+                self._local_policies.forget(path)
+            return
+        raise RecordContended(f"the bundles of {namespace} were cut otherwise meanwhile")
 
     async def create(self, namespace: NamespaceName, policies: Policies) -> None:
         """Create a namespace. Raises ``TenantNotFound``, ``NamespaceExists``."""

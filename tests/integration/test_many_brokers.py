@@ -119,6 +119,44 @@ def test_a_bundle_moves_to_a_chosen_broker_and_nothing_is_lost(shared: BrokerGro
     assert sorted(pauses)[3] < PAUSE_S, pauses
 
 
+def test_a_bundle_is_split_three_ways_while_its_topics_go_on(shared: BrokerGroup) -> None:
+    topics = [f"persistent://public/default/split-{number}" for number in range(8)]
+    with client_of(shared.service_url) as client:
+        consumer = client.subscribe(topics, SUBSCRIPTION)
+        producers = [client.create_producer(topic) for topic in topics]
+        owners = {topic: shared.owner(topic).id for topic in topics}
+        namespace = "/admin/v2/namespaces/public/default"
+        present = shared.brokers[0].rest("GET", f"{namespace}/bundles")[1]["numBundles"]
+        for turn, algorithm in enumerate(
+            (
+                "range_equally_divide",
+                "topic_count_equally_divide",
+                "specified_positions_divide",
+            )
+        ):
+            bundle = bundle_of(shared.brokers[0], topics[0])
+            lower = int(bundle.rpartition("/")[2].partition("_")[0], 16)
+            path = f"{bundle}/split?splitAlgorithmName={algorithm}"
+            body = [lower + 1] if algorithm.startswith("specified") else None
+            status, why = shared.brokers[turn].rest("PUT", path, body)
+            if algorithm.startswith("topic_count") and status == 412:
+                continue  # only one topic is left in that bundle
+            assert (status, why) == (204, None)
+            present += 1
+            for broker in shared.brokers:
+                assert broker.rest("GET", f"{namespace}/bundles")[1]["numBundles"] == present
+            for producer in producers:
+                producer.send(b"%d" % turn)
+        assert {topic: shared.owner(topic).id for topic in topics} == owners
+        # Nobody was told to leave: the producers are those that were there from the first.
+        for topic in topics:
+            path = f"/admin/v2/{topic.replace('://', '/')}/stats"
+            stats = shared.brokers[0].rest("GET", path)[1]
+            assert stats["msgInCounter"] >= 2
+            assert len(stats["publishers"]) == 1
+            consumer.receive(RECEIVE_TIMEOUT_MS)
+
+
 def test_a_bundle_is_not_moved_to_a_broker_that_does_not_run(shared: BrokerGroup) -> None:
     broker = shared.brokers[0]
     bundle = bundle_of(broker, TOPICS[0])

@@ -13,7 +13,12 @@ from geminga_broker.errors import (
     TopicFenced,
     TopicNotFound,
 )
-from geminga_broker.ownership.errors import InvalidBundles, NotOwned
+from geminga_broker.ownership.errors import (
+    BundleNotSplit,
+    InvalidBundles,
+    NotOwned,
+    UnknownSplitAlgorithm,
+)
 from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
 from geminga_broker.schemas.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
 from geminga_cluster.errors import REST_STATUSES, PartitionedTopicExists
@@ -37,6 +42,8 @@ answer_error = answer_errors(
         InvalidPolicy: 400,
         NotAllowed: 405,
         NotOwned: 503,
+        BundleNotSplit: 412,
+        UnknownSplitAlgorithm: 406,
         TopicFenced: 503,
         StorageUnavailable: 503,
         ServiceNotReady: 503,

@@ -1,9 +1,11 @@
 """What can go wrong with bundles and their owners.
 
 BrokerError
+├── BundleNotSplit
 ├── InvalidBundles
 ├── ListenerMissing
-└── NotOwned
+├── NotOwned
+└── UnknownSplitAlgorithm
 """
 
 from __future__ import annotations
@@ -39,3 +41,26 @@ class NotOwned(BrokerError):
     def __init__(self, bundle: str) -> None:
         super().__init__(f"bundle {bundle} is not owned by this broker")
         self.bundle = bundle
+
+
+class BundleNotSplit(BrokerError):
+    """The bundle stays as it is; ask again only for another cut."""
+
+    code: ClassVar[str] = "NotAllowedError"
+
+    def __init__(self, bundle: str, why: str) -> None:
+        super().__init__(f"Bundle {bundle} cannot be split: {why}")
+        self.bundle = bundle
+
+
+class UnknownSplitAlgorithm(BrokerError):
+    """No way of splitting bundles has this name."""
+
+    code: ClassVar[str] = "NotAllowedError"
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(
+            "Unsupported namespace bundle split algorithm, supported algorithms are "
+            f"[{', '.join(known)}]"
+        )
+        self.name = name

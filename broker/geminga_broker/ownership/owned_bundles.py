@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from weakref import WeakValueDictionary
 
@@ -193,6 +193,36 @@ class OwnedBundles(Service):
                 await self._delete_node(bundle)
         finally:
             self._releasing.discard(bundle)
+
+    async def split(
+        self, bundle: Bundle, children: Sequence[Bundle], write: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Own ``children`` in place of ``bundle``, whose cut ``write`` records.
+
+        The children are owned before the ring shows them, and the bundle until it does: at any
+        moment each topic lies in a bundle of this broker's, and goes on. Where it is not known
+        whether the cut was recorded, both are kept: topics are served by what the ring says.
+        Raises ``NotOwned``, ``ServiceNotReady``, and what ``write`` raises.
+        """
+        async with self.lock(bundle):
+            if not self.serves(bundle):
+                raise NotOwned(str(bundle))
+            try:
+                for child in children:
+                    async with self.lock(child):
+                        if not (await self.acquire(child)).is_ours:
+                            raise NotOwned(str(child))
+                await write()
+            except CoordinationError:
+                raise
+            except GemingaError:
+                for child in children:
+                    if self._generations.pop(child, None) is not None:
+                        await self._delete_node(child)
+                raise
+            if self._generations.pop(bundle, None) is not None:
+                await self._delete_node(bundle)
+        log.info("bundle split", extra={"bundle": str(bundle), "into": len(children)})
 
     def _lose(self, bundle: Bundle, reason: str) -> None:
         if self._generations.pop(bundle, None) is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 
 from geminga_broker.errors import ServiceNotReady
@@ -33,6 +33,7 @@ from geminga_broker.ownership.placement import (
     place,
 )
 from geminga_broker.ownership.rings import Rings
+from geminga_broker.ownership.split import pieces
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.ownership import BundleOwner
@@ -83,6 +84,7 @@ class Ownership(Service):
         self._placement = placement or AskedBroker(address.broker_id)
         self._view_brokers = view_brokers
         self._assign = assign
+        self._namespaces = namespaces
         self._rings = Rings(namespaces)
         self._owners = OwnerCache(coordination, is_past=self._is_past)
         self._owned = OwnedBundles(
@@ -166,6 +168,9 @@ class Ownership(Service):
         """Look who owns the bundle, whose lock is held, and acquire it if that is for us to do."""
         self._owned.check_ready()
         found = await self._owners.read(bundle)
+        ring = await self._rings.ring_of(bundle.namespace)
+        if ring.bundle_of(bundle.lower) != bundle:
+            raise ServiceNotReady(f"bundle {bundle} was split: look the topic up again")
         if found is Unowned.NOBODY:
             here, view = self.address.broker_id, await self._view_brokers()
             broker_id, standing = place(
@@ -239,6 +244,26 @@ class Ownership(Service):
             return None
         await self._assign(bundle, candidate(view.loads[broker_id], standing))
         return await self.present_owner_of(bundle)
+
+    async def split(self, bundle: Bundle, boundaries: Sequence[int]) -> list[Bundle]:
+        """Cut a bundle of this broker's at ``boundaries`` (ascending, inside of it); its topics go
+        on in the pieces, which are this broker's too. Raises ``NotOwned``, ``RecordContended``,
+        ``ServiceNotReady``, ``CoordinationError``."""
+        children = pieces(bundle, boundaries)
+        namespace, texts = bundle.namespace, [f"0x{at:08x}" for at in boundaries]
+        lower, upper = f"0x{bundle.lower:08x}", f"0x{bundle.upper:08x}"
+
+        async def write() -> None:
+            await self._namespaces.cut_bundle(namespace, lower, upper, texts)
+            # From here on this broker, too, finds topics in the pieces.
+            await self._rings.ring_of(namespace)
+
+        try:
+            await self._owned.split(bundle, children, write)
+        finally:
+            for each in (bundle, *children):
+                self._owners.forget(each)
+        return children
 
     async def unload_namespace(self, namespace: NamespaceName) -> None:
         """Unload those of a namespace's bundles that are this broker's."""

@@ -23,7 +23,8 @@ from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.topics import names_answer, require_namespace, topics_of
 from geminga_broker.admin.serving import to_each_bundle
 from geminga_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary
-from geminga_broker.ownership.errors import NotOwned
+from geminga_broker.ownership.errors import BundleNotSplit, NotOwned
+from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundaries
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
 from geminga_cluster.initialize import BUNDLES_DEFAULT
 from geminga_cluster.system_topics import is_system_topic
@@ -34,7 +35,7 @@ from geminga_server.authorization import Action
 from geminga_server.rest.access import on_namespace, on_tenant
 from geminga_server.rest.answers import Json, json_record, no_content
 from geminga_server.rest.errors import RestError
-from geminga_server.rest.parameters import NamespaceArg, flag, object_body, path_value
+from geminga_server.rest.parameters import NamespaceArg, flag, json_body, object_body, path_value
 
 router = APIRouter(prefix="/admin/v2/namespaces")
 
@@ -166,6 +167,46 @@ async def unload_bundle(
         raise RestError(404, f"Broker {destination} does not run")
     await _unload(request, services, [bundle], destination or None)
     return no_content()
+
+
+@router.put("/{tenant}/{namespace}/{bundle}/split", dependencies=[on_namespace(Action.ADMINISTER)])
+async def split_bundle(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Cut a bundle as ``splitAlgorithmName`` says, by default into halves of one size; the body may
+    hold the positions (hashes) at which to cut. Its topics go on; with ``unload`` the pieces are
+    unloaded then."""
+    positions = await _positions(request)
+    await services.namespaces.policies(namespace)
+    ring = await services.ownership.ring_of(namespace)
+    bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
+    algorithm = request.query_params.get("splitAlgorithmName") or RANGE_EQUALLY_DIVIDE
+    ownership = services.ownership
+
+    async def split(bundle: Bundle) -> None:
+        topics = await services.persistent_topics.names(namespace)
+        topics += services.broker.non_persistent_topics(namespace)
+        hashes = [topic.hash for topic in topics if bundle.covers(topic.hash)]
+        cuts = split_boundaries(bundle, algorithm, hashes=hashes, positions=positions)
+        if len(ring.bundles) + len(cuts) > BUNDLES_MAX:
+            raise BundleNotSplit(str(bundle), f"its namespace would have more than {BUNDLES_MAX}")
+        children = await ownership.split(bundle, cuts)
+        if flag(request, "unload"):
+            for child in children:
+                await ownership.unload(child)
+
+    await to_each_bundle(request, services, [bundle], split, "split", acquiring=True)
+    return no_content()
+
+
+async def _positions(request: Request) -> list[int]:
+    """The body of a split: a list of hashes, or none."""
+    body = await json_body(request)
+    if body is None:
+        return []
+    if isinstance(body, list) and all(type(each) is int for each in body):
+        return body
+    raise RestError(400, "The body should be a list of whole numbers")
 
 
 async def _unload(

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from geminga_broker.admin.facade import Services
+from geminga_broker.ownership.ownership import Ownership
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import BundlesData, LocalPolicies
 from geminga_runtime.coordination import Coordination
@@ -178,3 +179,25 @@ async def test_a_bundle_that_is_none_is_told_from_those_that_are(
 ) -> None:
     answer = await client.put(f"{NS}/public/default/{name}/unload")
     assert (answer.status_code, answer.json()) == (412, {"reason": reason})
+
+
+async def test_a_bundle_is_split_by_its_owner(
+    client: httpx.AsyncClient, services: Services, rival: Ownership
+) -> None:
+    topic = TopicName.parse("persistent://public/default/t")
+    await rival.owner(topic)
+    bundle = await rival.bundle_of(topic)
+    path = f"/admin/v2/namespaces/public/default/{bundle.name}/split"
+    assert (await client.put(path, params={"splitAlgorithmName": "by_hand"})).status_code == 406
+    answer = await client.put(path, params={"splitAlgorithmName": "topic_count_equally_divide"})
+    assert answer.status_code == 412
+    assert "finds no boundary" in answer.json()["reason"]
+    assert (await client.put(path, json=["here"])).status_code == 400
+    specified = {"splitAlgorithmName": "specified_positions_divide"}
+    cuts = [bundle.lower + 16, bundle.lower + 32]
+    assert (await client.put(path, params=specified, json=cuts)).status_code == 204
+    assert (await client.put(path, params=specified, json=cuts)).status_code == 412
+    found = (await client.get("/admin/v2/namespaces/public/default/bundles")).json()
+    assert found["numBundles"] == 6
+    assert len(rival.owned()) == 3
+    assert services.ownership.owned() == []
