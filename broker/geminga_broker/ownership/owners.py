@@ -25,7 +25,11 @@ class Unowned(Enum):
     acquires a bundle only after it has looked."""
 
     NOT_KNOWN = "ZooKeeper has to be asked"
-    NOBODY = "no broker owns it: there is no node, or one that this broker's own past left behind"
+    NOBODY = "no broker owns it: there is no node"
+    OWN_PAST = (
+        "its node is this broker's, which does not know of it: made by an earlier life, or by"
+    )
+    " a request whose answer was lost"
     GIVEN_UP = "its owner is giving it up"
 
 
@@ -76,7 +80,7 @@ class OwnerCache:
         """What a node means that was read otherwise; it is not kept."""
         record = BundleOwner.decode(value)
         if self._is_past(record):
-            return Unowned.NOBODY
+            return Unowned.OWN_PAST
         if record.disabled:
             return Unowned.GIVEN_UP
         owner = Owner(

@@ -183,6 +183,10 @@ class Ownership(Service):
                     )
                 return candidate(view.loads[broker_id], standing)
             found = await self._acquire(bundle)
+        elif found is Unowned.OWN_PAST:
+            # Every other broker sees us as the owner, and sends clients here: placing the bundle
+            # elsewhere would send them back and forth.
+            found = await self._acquire(bundle)
         if isinstance(found, BundleNode):
             return found.owner
         raise ServiceNotReady(f"bundle {bundle} cannot be served now: {found.value}")

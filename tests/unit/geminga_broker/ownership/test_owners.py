@@ -81,7 +81,7 @@ async def test_what_this_brokers_past_left_behind_is_no_owner(
     owners: OwnerCache, other: Coordination
 ) -> None:
     await own(other, PAST_URL)
-    assert await owners.read(BUNDLE) is Unowned.NOBODY
+    assert await owners.read(BUNDLE) is Unowned.OWN_PAST
 
 
 async def test_an_owner_that_gives_a_bundle_up_is_none(

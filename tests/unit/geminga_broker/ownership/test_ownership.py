@@ -23,7 +23,8 @@ from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_protocol.records.ownership import BundleOwner
 from geminga_protocol.records.tenants import TenantInfo
-from geminga_runtime.coordination import Coordination
+from geminga_runtime.coordination import Coordination, CoordinationError
+from geminga_simulation.interception import InterceptedSession
 
 SHOP = NamespaceName("acme", "shop")
 ORDERS = TopicName.parse("persistent://acme/shop/orders")
@@ -190,6 +191,19 @@ async def test_the_leader_chooses_and_the_chosen_broker_acquires_on_authority(
         await following.unload(await following.bundle_of(ORDERS))
         assert (await following.owner(ORDERS)).standing is Standing.DECIDES
         assert (await leading.owner(ORDERS)).is_self
+
+
+async def test_a_bundle_whose_acquisition_was_not_answered_is_not_placed_elsewhere(
+    ownership: Ownership, session: Session
+) -> None:
+    bundle = await ownership.bundle_of(ORDERS)
+    connection, view = InterceptedSession(session("here")), view_with(leader=THERE)
+    async with Ownership(connection, Namespaces(connection), HERE, view_brokers=view) as following:
+        connection.lose("create", bundle.path, is_done=True)
+        with pytest.raises(CoordinationError):
+            await following.owner(ORDERS, authoritative=True)
+        # The node names this broker: the leader sends clients here, and would for ever.
+        assert (await following.owner(ORDERS)).is_self
 
 
 async def test_authority_takes_no_bundle_from_its_owner(
