@@ -18,6 +18,8 @@ from geminga_broker.administration import Administration
 from geminga_broker.config import BrokerConfig
 from geminga_broker.discovery import Discovery
 from geminga_broker.health import HealthCheck
+from geminga_broker.load_manager.bundle_mover import RestBundleMover
+from geminga_broker.load_manager.load_manager import LoadManager
 from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
 from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
@@ -41,6 +43,7 @@ from geminga_cluster.persistent_topics import PersistentTopics
 from geminga_cluster.tenants import Tenants
 from geminga_cluster.topic_lists import TopicLists
 from geminga_ledger import Ledgers
+from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
@@ -100,12 +103,14 @@ class Broker(Service):
         self.persistent_topics = PersistentTopics(coordination)
         self.topic_lists = TopicLists(coordination)
         self.address = config.address
+        self.load_manager = self._new_load_manager()
+        is_balanced = config.load_manager.load_balancer_enabled
         self.ownership = Ownership(
             coordination,
             self.namespaces,
             self.address,
             former_broker_ids=config.former_broker_ids,
-            placement=EvenlySpread(),
+            placement=self.load_manager.placement if is_balanced else EvenlySpread(),
             view_brokers=lambda: self.brokers.view(),
             assign=BundleCalls(calls).assign,
         )
@@ -114,7 +119,9 @@ class Broker(Service):
             config.policies, self.namespaces.policies, cluster=config.cluster
         )
         self.topics = self._new_topics()
-        self._maintenance = TopicMaintenance(self.topics, clock)
+        self._maintenance = TopicMaintenance(
+            self.topics, clock, bundle_of=self.ownership.last_bundle_of
+        )
         self.discovery = self._new_discovery()
         self._context = self._session_context()
         self._is_unload_due = False
@@ -140,6 +147,7 @@ class Broker(Service):
         await stack.enter_async_context(self.topic_lists)
         stack.callback(self._close_connections)
         await stack.enter_async_context(self.brokers)
+        await stack.enter_async_context(self.load_manager)
         self.discovery.open()
         await stack.enter_async_context(self._policy_follower())
         for name, period_s, work in self._periodic_work():
@@ -186,6 +194,17 @@ class Broker(Service):
             self.metrics.load,
             version=PULSAR_VERSION,
             former_broker_ids=self.config.former_broker_ids,
+        )
+
+    def _new_load_manager(self) -> LoadManager:
+        config = self.config.load_manager
+        return LoadManager(
+            self._clock,
+            config,
+            is_leader=lambda: self.brokers.is_leader,
+            view_brokers=lambda: self.brokers.view(),
+            mover=RestBundleMover(self._network, timeout_s=config.load_balancer_unload_timeout_s),
+            count_bundles=self._count_bundles,
         )
 
     def _new_factory(self) -> ManagedLedgerFactory:
@@ -245,6 +264,9 @@ class Broker(Service):
         )
 
     # Ownership
+
+    async def _count_bundles(self, namespace: NamespaceName) -> int:
+        return len((await self.ownership.ring_of(namespace)).bundles)
 
     def _bundle_lost(self, bundle: Bundle) -> None:
         """Somebody else may own it now: stop serving at once. Of many that are lost together the

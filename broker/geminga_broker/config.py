@@ -13,6 +13,7 @@ from typing import Annotated
 from annotated_types import Gt
 
 from geminga_broker.admin.config import AdminConfig
+from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.managed_ledger.config import CacheConfig, Interceptor
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.listeners import BindAddress, ListenerConfig
@@ -67,6 +68,7 @@ class BrokerConfig(PartConfig):
     policies: Annotated[PolicyConfig, INLINE] = field(default_factory=PolicyConfig)
     topics: Annotated[TopicsConfig, INLINE] = field(default_factory=TopicsConfig)
     admin: Annotated[AdminConfig, INLINE] = field(default_factory=AdminConfig)
+    load_manager: Annotated[LoadManagerConfig, INLINE] = field(default_factory=LoadManagerConfig)
     stats_period_s: Annotated[float, Gt(0), Upstream("statsUpdateFrequencyInSecs")] = 60.0
     """Over how long rates are measured."""
 

@@ -30,11 +30,11 @@ from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscript
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
 from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.maintenance import TopicMaintenance
+from geminga_broker.topics.maintenance import TopicMaintenance, TopicTotals
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerCounters
-from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
 from geminga_runtime.clock import Clock
 from geminga_server.metrics import Meter
 
@@ -82,7 +82,10 @@ class BrokerMetrics:
     def load(self) -> LocalBrokerData:
         """What this broker carries; who is connected and the rates as of the last stats period."""
         totals = self._maintenance.totals
-        bundles = tuple(sorted(str(bundle) for bundle in self._ownership.owned()))
+        owned = self._ownership.owned()
+        bundles = tuple(sorted(map(str, owned)))
+        by_bundle = self._maintenance.totals_by_bundle
+        measured = [(str(each), by_bundle[each]) for each in owned if each in by_bundle]
         return LocalBrokerData(
             num_topics=self._topics.loaded_count,
             num_bundles=len(bundles),
@@ -93,6 +96,7 @@ class BrokerMetrics:
             msg_throughput_in=totals.throughput_in,
             msg_rate_out=totals.rate_out,
             msg_throughput_out=totals.throughput_out,
+            last_stats={name: _bundle_stats(each) for name, each in sorted(measured)},
         )
 
     def text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
@@ -146,6 +150,18 @@ class BrokerMetrics:
             inserted_entries_total=cache.inserted,
             evicted_entries_total=cache.evicted,
         )
+
+
+def _bundle_stats(totals: TopicTotals) -> BundleStats:
+    return BundleStats(
+        msg_rate_in=totals.rate_in,
+        msg_throughput_in=totals.throughput_in,
+        msg_rate_out=totals.rate_out,
+        msg_throughput_out=totals.throughput_out,
+        consumer_count=totals.consumers,
+        producer_count=totals.producers,
+        topics=totals.topics,
+    )
 
 
 def topic_snapshot(topic: Topic) -> TopicSnapshot:

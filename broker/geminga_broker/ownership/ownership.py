@@ -119,6 +119,10 @@ class Ownership(Service):
         ZooKeeper is away, and while the namespace's records are read anew."""
         return self._owned.serves(self._rings.last_bundle_of(topic))
 
+    def last_bundle_of(self, topic: TopicName) -> Bundle | None:
+        """The bundle ``topic`` falls into, as it was cut when it was read last. Asks nobody."""
+        return self._rings.last_bundle_of(topic)
+
     def leaves_with(self, bundle: Bundle, topic: TopicName) -> bool:
         """Whether ``topic`` is not served any more when ``bundle`` is handed on: it lies there, or
         in none that is this broker's. Asks nobody."""

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.policies.inactivity import is_over
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.part import PartT
 from geminga_broker.topics.parts import STORED, VOLATILE
 from geminga_broker.topics.topic import Topic
+from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 
@@ -36,8 +38,9 @@ class PeriodicWork(NamedTuple):
 
 @dataclass(slots=True)
 class TopicTotals:
-    """Sums over all topics of a broker, for its load report. Rates are per second."""
+    """Sums over topics, for the broker's load report. Rates are per second."""
 
+    topics: int = 0
     producers: int = 0
     consumers: int = 0
     rate_in: float = 0.0
@@ -48,6 +51,7 @@ class TopicTotals:
     def add(self, topic: Topic) -> None:
         """Add one topic."""
         rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
+        self.topics += 1
         self.producers += topic.publishing.connected_count
         self.consumers += topic.subscribing.connected_count
         self.rate_in += rate_in
@@ -57,10 +61,21 @@ class TopicTotals:
 
 
 class TopicMaintenance:
-    """Does the periodic work on the topics of ``directory``."""
+    """Does the periodic work on the topics of ``directory``.
 
-    def __init__(self, directory: TopicDirectory, clock: Clock) -> None:
+    ``bundle_of(topic)`` tells the bundle that a topic lies in; None of what is just being lost.
+    """
+
+    def __init__(
+        self,
+        directory: TopicDirectory,
+        clock: Clock,
+        *,
+        bundle_of: Callable[[TopicName], Bundle | None] = lambda _: None,
+    ) -> None:
         self.totals = TopicTotals()
+        self.totals_by_bundle: Mapping[Bundle, TopicTotals] = {}
+        self._bundle_of = bundle_of
         self._directory = directory
         self._clock = clock
 
@@ -88,14 +103,18 @@ class TopicMaintenance:
         await kind.maintain_all([part for _, part in found])
 
     async def renew_rates(self) -> None:
-        """End a stats period: compute every topic's rates, and their ``totals``."""
+        """End a stats period: compute every topic's rates, and their totals."""
         totals = TopicTotals()
+        by_bundle: dict[Bundle, TopicTotals] = {}
         for number, topic in enumerate(self._directory.loaded, 1):
             topic.tick(self._clock.monotonic())
             totals.add(topic)
+            bundle = self._bundle_of(topic.name)
+            if bundle is not None:
+                by_bundle.setdefault(bundle, TopicTotals()).add(topic)
             if number % LOOKED_AT_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
-        self.totals = totals
+        self.totals, self.totals_by_bundle = totals, by_bundle
         self._directory.services.publish_durations.renew()
         self._directory.load_durations.renew()
 

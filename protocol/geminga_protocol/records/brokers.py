@@ -1,7 +1,7 @@
 """What a broker says of itself while it lives, and who leads the brokers.
 
-Facts: ``LocalBrokerData``, ``LeaderBroker`` and ``TimeAverageBrokerData`` of Apache Pulsar, as its
-modular load manager writes them. A broker's id is ``host:port`` of its HTTP address.
+Facts: ``LocalBrokerData``, ``LeaderBroker``, ``TimeAverageBrokerData`` and ``BundleData`` of Apache
+Pulsar, as its modular load manager writes them. A broker's id is ``host:port`` of its HTTP address.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from geminga_protocol.records.json_records import JsonRecord
 BROKERS_PATH = "/loadbalance/brokers"
 LEADER_PATH = "/loadbalance/leader"
 TIME_AVERAGES_PATH = "/loadbalance/broker-time-average"
+BUNDLE_DATA_PATH = "/loadbalance/bundle-data"
 
 LOAD_MANAGER_CLASS = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 LOAD_REPORT_TYPE = "LocalBrokerData"
@@ -114,6 +115,28 @@ class TimeAverageBrokerData(JsonRecord):
     long_term_msg_rate_out: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageAverages(JsonRecord):
+    """Rates of a bundle, averaged over its last ``max_samples`` reports: messages and bytes a
+    second. ``num_samples`` of them were seen so far."""
+
+    max_samples: int = 0
+    num_samples: int = 0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleData(JsonRecord):
+    """What the leader remembers of a bundle, whichever broker owns it."""
+
+    short_term_data: MessageAverages = field(default_factory=MessageAverages)
+    long_term_data: MessageAverages = field(default_factory=MessageAverages)
+    topics: int = 0
+
+
 def broker_path(broker_id: str) -> str:
     """The node of a live broker."""
     return f"{BROKERS_PATH}/{broker_id}"
@@ -122,3 +145,8 @@ def broker_path(broker_id: str) -> str:
 def time_average_path(broker_id: str) -> str:
     """The node of a broker's averages, which outlives the broker."""
     return f"{TIME_AVERAGES_PATH}/{broker_id}"
+
+
+def bundle_data_path(bundle: str) -> str:
+    """The node of what is remembered of a bundle (``tenant/namespace/0x…_0x…``)."""
+    return f"{BUNDLE_DATA_PATH}/{bundle}"

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from geminga_protocol.errors import WireError
 from geminga_protocol.records import underreplication
 from geminga_protocol.records.bookie_info import BookieInfo
-from geminga_protocol.records.brokers import LeaderBroker, LocalBrokerData, TimeAverageBrokerData
+from geminga_protocol.records.brokers import (
+    BundleData,
+    LeaderBroker,
+    LocalBrokerData,
+    TimeAverageBrokerData,
+)
 from geminga_protocol.records.clusters import ClusterData
 from geminga_protocol.records.cookies import Cookie
 from geminga_protocol.records.cursor import CursorRecord, PositionRecord
@@ -77,6 +82,7 @@ KINDS: dict[str, Again] = {
     r"/loadbalance/broker-time-average/.+": lambda value: TimeAverageBrokerData.decode(
         value
     ).encode(),
+    r"/loadbalance/bundle-data/.+": lambda value: BundleData.decode(value).encode(),
     r"/loadbalance/leader": lambda value: LeaderBroker.decode(value).encode(),
     r"/managed-ledgers/.+/persistent/[^/]+": lambda value: ManagedLedgerRecord.decode(
         value
@@ -115,9 +121,10 @@ def kind_of(path: str) -> Again:
     return again
 
 
+NODES = lines_of("zookeeper.jsonl") + lines_of("load.jsonl")
 RECORDED = [
     (kind_of(line["path"]), bytes_of(line))
-    for line in lines_of("zookeeper.jsonl")
+    for line in NODES
     if line["path"] not in PLAIN
 ] + [
     (OTHER_KINDS[line["kind"]], bytes.fromhex(line["payload"]))
@@ -125,7 +132,7 @@ RECORDED = [
 ]
 
 
-@pytest.mark.parametrize("line", lines_of("zookeeper.jsonl"), ids=lambda line: line["path"])
+@pytest.mark.parametrize("line", NODES, ids=lambda line: line["path"])
 def test_a_recorded_node_encodes_to_the_same_bytes(line: dict[str, str]) -> None:
     if line["path"] not in PLAIN:
         assert kind_of(line["path"])(bytes_of(line)) == bytes_of(line)

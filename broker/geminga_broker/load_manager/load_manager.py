@@ -1,0 +1,165 @@
+"""The load manager: on the broker that leads, it places, moves and splits bundles; on all others it
+does nothing.
+
+Whether this broker leads is asked before each act, never remembered: a leader that takes itself
+for a follower would balance nothing for as long as it lives. What it knows is read from the reports
+that all brokers write, so that a new leader knows it at once; what the one before it had decided
+and not seen in reports yet is not handed on, which costs a move at worst.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from itertools import islice
+
+from geminga_broker.load_manager.bundle_mover import BundleMover, BundleRequestFailed
+from geminga_broker.load_manager.cluster_load import ClusterLoad
+from geminga_broker.load_manager.config import LoadManagerConfig
+from geminga_broker.load_manager.placement import LeastLoaded
+from geminga_broker.load_manager.shedding import Move, Shedder
+from geminga_broker.load_manager.splitting import bundles_to_split
+from geminga_broker.ownership.ownership import ViewBrokers
+from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import CoordinationError
+from geminga_runtime.errors import GemingaError
+from geminga_runtime.service import Service
+from geminga_runtime.work_pool import WorkPool
+
+log = logging.getLogger(__name__)
+
+# Bundles that are handed on side by side: each closes and opens its topics, and asks ZooKeeper.
+MOVES_AT_ONCE_MAX = 4
+# A bundle that was split is in the reports until its owner has measured again.
+SPLIT_PAUSE_S = 150.0
+
+CountBundles = Callable[[NamespaceName], Awaitable[int]]
+
+
+class LoadManager(Service):
+    """One broker's load manager. ``placement`` is for its ``Ownership``.
+
+    ``view_brokers()`` gives the living brokers' reports; ``count_bundles(namespace)`` how many
+    bundles a namespace has now.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: LoadManagerConfig,
+        *,
+        is_leader: Callable[[], bool],
+        view_brokers: ViewBrokers,
+        mover: BundleMover,
+        count_bundles: CountBundles,
+    ) -> None:
+        super().__init__()
+        self._clock = clock
+        self._config = config
+        self._is_leader = is_leader
+        self._view_brokers = view_brokers
+        self._mover = mover
+        self._count_bundles = count_bundles
+        self.load = ClusterLoad()
+        self.placement = LeastLoaded(self.load, config, clock)
+        self._shedder = Shedder(self.load, config)
+        self._split_s: dict[str, float] = {}
+        self._pool = WorkPool(MOVES_AT_ONCE_MAX)
+        # What was done since this broker started: bundles moved away by broker, splits by reason.
+        self.moves: Counter[str] = Counter()
+        self.splits: Counter[str] = Counter()
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        del stack  # nothing but the periodic work, which the service itself ends
+        config = self._config
+        if not config.load_balancer_enabled:
+            return
+        if config.load_balancer_shedding_enabled:
+            self.spawn_every(config.load_balancer_shedding_interval_s, self.shed, name="shed load")
+        if config.load_balancer_auto_bundle_split_enabled:
+            self.spawn_every(
+                config.load_balancer_split_interval_s, self.split, name="split bundles"
+            )
+
+    async def shed(self) -> None:
+        """Move bundles, if this broker leads and finds that they should be."""
+        if await self._renew():
+            moves = self._shedder.decide(self._clock.monotonic())
+            await self._pool.run(self._move, deque(moves))
+
+    async def _move(self, move: Move) -> None:
+        source = self.load.brokers.get(move.source)
+        if source is None or move.destination not in self.load.brokers or not self._is_leader():
+            return
+        now_s = self._clock.monotonic()
+        facts = {"bundle": move.bundle, "from": move.source, "to": move.destination}
+        # Told before it is done: whoever looks the bundle up meanwhile is sent there too.
+        self.load.expect(move.bundle, move.destination, now_s)
+        self.load.note_moved(move.bundle, now_s)
+        try:
+            url = source.report.web_service_url or ""
+            await self._mover.unload(url, move.bundle, move.destination)
+        except BundleRequestFailed as error:
+            self.load.cancel(move.bundle)
+            log.warning("bundle not moved by load", extra={**facts, "why": error.why})
+        else:
+            self.moves[move.source] += 1
+            log.info("bundle moved by load", extra=facts)
+
+    async def split(self) -> None:
+        """Split bundles that are too large, if this broker leads."""
+        if not await self._renew():
+            return
+        now_s = self._clock.monotonic()
+        self._split_s = {
+            bundle: split_s
+            for bundle, split_s in self._split_s.items()
+            if now_s - split_s < SPLIT_PAUSE_S
+        }
+        found = bundles_to_split(self.load, self._config, fixed=self._split_s)
+        chosen = list(islice(found, self._config.load_balancer_splits_max))
+        # One after the other: those of one namespace change the same record.
+        for bundle, broker_id, reason in chosen:
+            await self._split(bundle, broker_id, reason)
+
+    async def _split(self, bundle: str, broker_id: str, reason: str) -> None:
+        namespace, _, _ = bundle.rpartition("/")
+        facts = {"bundle": bundle, "broker": broker_id, "reason": reason}
+        self._split_s[bundle] = self._clock.monotonic()  # if it cannot be, others come first
+        try:
+            count = await self._count_bundles(NamespaceName.parse(namespace))
+            owner = self.load.brokers.get(broker_id)
+            if owner is None or not self._is_leader():
+                return
+            if count >= self._config.load_balancer_namespace_bundles_max:
+                log.info("bundle not split: its namespace has enough", extra=facts)
+                return
+            await self._mover.split(
+                owner.report.web_service_url or "",
+                bundle,
+                unload=self._config.load_balancer_auto_unload_split_bundles_enabled,
+            )
+        except GemingaError as error:
+            log.warning("bundle not split by load", extra={**facts, "why": str(error)})
+        else:
+            self.splits[reason] += 1
+            log.info("bundle split by load", extra=facts)
+
+    async def _renew(self) -> bool:
+        """Take in the reports as they are now; False where this broker does not lead, or cannot
+        know what it does not see."""
+        if not self._is_leader():
+            return False
+        try:
+            loads = (await self._view_brokers()).loads
+        except CoordinationError:
+            return False  # ZooKeeper is away: nothing is moved by what was true before
+        for broker_id, report in loads.items():
+            if self.load.take(broker_id, report):
+                await asyncio.sleep(0)  # others run: a large report takes a millisecond
+        self.load.renew(loads, self._clock.monotonic())
+        return self._is_leader()
