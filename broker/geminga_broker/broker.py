@@ -20,6 +20,7 @@ from geminga_broker.discovery import Discovery
 from geminga_broker.health import HealthCheck
 from geminga_broker.load_manager.bundle_mover import RestBundleMover
 from geminga_broker.load_manager.load_manager import LoadManager
+from geminga_broker.load_manager.process_usage import Usage
 from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
 from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
@@ -74,9 +75,10 @@ class Broker(Service):
         authentication: Authentication = AUTHENTICATION_DISABLED,
         tls_network: Network | None = None,
         calls: RestCalls = NO_CALLS,
+        usage: Usage | None = None,
     ) -> None:
         """``tls_network`` listens for the connections that clients secure; ``config`` has the
-        certificate."""
+        certificate. ``usage`` measures the process, for load reports."""
         super().__init__()
         assert min(config.ports.values()) > 0, "the ports go into records: choose them first"
         assert not config.tls.is_on or tls_network is not None, "TLS would be told, and not served"
@@ -89,6 +91,7 @@ class Broker(Service):
         self._authorizer = authorizer
         self._authentication = authentication
         self._calls = calls
+        self._usage = usage
         # What stores
         to_bookies = config.bookkeeper_tls
         self.ledgers = Ledgers(
@@ -104,16 +107,7 @@ class Broker(Service):
         self.topic_lists = TopicLists(coordination)
         self.address = config.address
         self.load_manager = self._new_load_manager()
-        is_balanced = config.load_manager.load_balancer_enabled
-        self.ownership = Ownership(
-            coordination,
-            self.namespaces,
-            self.address,
-            former_broker_ids=config.former_broker_ids,
-            placement=self.load_manager.placement if is_balanced else EvenlySpread(),
-            view_brokers=lambda: self.brokers.view(),
-            assign=BundleCalls(calls).assign,
-        )
+        self.ownership = self._new_ownership()
         # What serves
         self.policies = PolicyResolver(
             config.policies, self.namespaces.policies, cluster=config.cluster
@@ -194,6 +188,19 @@ class Broker(Service):
             self.metrics.load,
             version=PULSAR_VERSION,
             former_broker_ids=self.config.former_broker_ids,
+            reports=self.config.load_reports,
+        )
+
+    def _new_ownership(self) -> Ownership:
+        is_balanced = self.config.load_manager.load_balancer_enabled
+        return Ownership(
+            self._coordination,
+            self.namespaces,
+            self.address,
+            former_broker_ids=self.config.former_broker_ids,
+            placement=self.load_manager.placement if is_balanced else EvenlySpread(),
+            view_brokers=lambda: self.brokers.view(),
+            assign=BundleCalls(self._calls).assign,
         )
 
     def _new_load_manager(self) -> LoadManager:
@@ -247,6 +254,8 @@ class Broker(Service):
             sessions=self._context,
             health=health,
             ownership=self.ownership,
+            usage=self._usage,
+            load_counts=self.load_manager.counts,
         )
 
     def _session_context(self) -> SessionContext:

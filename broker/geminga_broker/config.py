@@ -17,6 +17,7 @@ from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.managed_ledger.config import CacheConfig, Interceptor
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.listeners import BindAddress, ListenerConfig
+from geminga_broker.ownership.load import LoadReportConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.config import TopicsConfig
@@ -68,6 +69,7 @@ class BrokerConfig(PartConfig):
     policies: Annotated[PolicyConfig, INLINE] = field(default_factory=PolicyConfig)
     topics: Annotated[TopicsConfig, INLINE] = field(default_factory=TopicsConfig)
     admin: Annotated[AdminConfig, INLINE] = field(default_factory=AdminConfig)
+    load_reports: Annotated[LoadReportConfig, INLINE] = field(default_factory=LoadReportConfig)
     load_manager: Annotated[LoadManagerConfig, INLINE] = field(default_factory=LoadManagerConfig)
     stats_period_s: Annotated[float, Gt(0), Upstream("statsUpdateFrequencyInSecs")] = 60.0
     """Over how long rates are measured."""

@@ -18,6 +18,7 @@ from random import Random
 from geminga_broker.broker import PULSAR_VERSION, Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.configuration import runtime_configuration
+from geminga_broker.load_manager.process_usage import ProcessUsage
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
@@ -77,6 +78,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
                 clock=clock,
                 random=Random(),  # noqa: S311 - jitter and names, no secrets
                 authorizer=ALLOW_ALL,
+                usage=ProcessUsage(clock),
                 tls_network=AsyncioNetwork(tls.context) if tls else None,
                 calls=HttpCalls(),
             )

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.routes import (
+    broker_stats,
     brokers,
     clusters,
     entrance,
@@ -39,6 +40,7 @@ ROUTERS = (
     clusters.router,
     tenants.router,
     brokers.router,
+    broker_stats.router,
     namespaces.router,
     namespace_backlog.router,
     policies.router,

@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from geminga_protocol.records.brokers import BundleStats, LocalBrokerData, ResourceUsage
+from geminga_broker.ownership.load import used_share
+from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
 
 # Bundles that are not owned keep their last cost: those of 200,000 take 40 MB.
 REMEMBERED_MAX = 200_000
@@ -74,7 +75,7 @@ class BrokerLoad:
 
     def __post_init__(self) -> None:
         report = self.report
-        self.usage = max(map(_share, (report.cpu, report.bandwidth_in, report.bandwidth_out)))
+        self.usage = max(map(used_share, (report.cpu, report.bandwidth_in, report.bandwidth_out)))
 
     def add(self, bundle: str, cost: float) -> None:
         """Count a bundle, or its new cost."""
@@ -229,7 +230,3 @@ class ClusterLoad:
     def mean_cost(self) -> float:
         """The average cost of a broker; 0 where there is none."""
         return sum(each.cost for each in self.brokers.values()) / max(1, len(self.brokers))
-
-
-def _share(usage: ResourceUsage) -> float:
-    return usage.usage / usage.limit if usage.limit > 0 else 0.0

@@ -14,6 +14,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from itertools import islice
 
 from geminga_broker.load_manager.bundle_mover import BundleMover, BundleRequestFailed
@@ -38,6 +39,16 @@ MOVES_AT_ONCE_MAX = 4
 SPLIT_PAUSE_S = 150.0
 
 CountBundles = Callable[[NamespaceName], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCounts:
+    """What the load manager has had done since its broker started."""
+
+    # Bundles that were moved, by the broker that they left.
+    moves: Counter[str] = field(default_factory=Counter[str])
+    # By the limit that was exceeded.
+    splits: Counter[str] = field(default_factory=Counter[str])
 
 
 class LoadManager(Service):
@@ -69,9 +80,7 @@ class LoadManager(Service):
         self._shedder = Shedder(self.load, config)
         self._split_s: dict[str, float] = {}
         self._pool = WorkPool(MOVES_AT_ONCE_MAX)
-        # What was done since this broker started: bundles moved away by broker, splits by reason.
-        self.moves: Counter[str] = Counter()
-        self.splits: Counter[str] = Counter()
+        self.counts = LoadCounts()
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack  # nothing but the periodic work, which the service itself ends
@@ -107,7 +116,7 @@ class LoadManager(Service):
             self.load.cancel(move.bundle)
             log.warning("bundle not moved by load", extra={**facts, "why": error.why})
         else:
-            self.moves[move.source] += 1
+            self.counts.moves[move.source] += 1
             log.info("bundle moved by load", extra=facts)
 
     async def split(self) -> None:
@@ -146,7 +155,7 @@ class LoadManager(Service):
         except GemingaError as error:
             log.warning("bundle not split by load", extra={**facts, "why": str(error)})
         else:
-            self.splits[reason] += 1
+            self.counts.splits[reason] += 1
             log.info("bundle split by load", extra=facts)
 
     async def _renew(self) -> bool:

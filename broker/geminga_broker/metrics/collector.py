@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.health import HealthCheck
+from geminga_broker.load_manager.load_manager import LoadCounts
+from geminga_broker.load_manager.process_usage import UnknownUsage, Usage
 from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import (
@@ -17,10 +19,12 @@ from geminga_broker.metrics.snapshot import (
     BrokerSnapshot,
     CacheSnapshot,
     ConnectionsSnapshot,
+    LoadSnapshot,
     LookupsSnapshot,
     SubscriptionSnapshot,
     TopicSnapshot,
 )
+from geminga_broker.ownership.load import used_share
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.subscriptions.subscription import Subscription
@@ -53,6 +57,8 @@ class BrokerMetrics:
         sessions: SessionContext,
         health: HealthCheck,
         ownership: Ownership,
+        usage: Usage | None = None,
+        load_counts: LoadCounts | None = None,
     ) -> None:
         self._clock = clock
         self._topics = topics
@@ -62,6 +68,8 @@ class BrokerMetrics:
         self._sessions = sessions
         self._health = health
         self._ownership = ownership
+        self._usage = usage or UnknownUsage()
+        self._load_counts = load_counts or LoadCounts()
         self._cache_meter = Meter(clock.monotonic(), 0, 0, 0, 0)
         # How often the cache's bound was passed: in all, and in the last period.
         self._evictions = 0
@@ -69,6 +77,7 @@ class BrokerMetrics:
 
     async def renew(self) -> None:
         """A stats period is over."""
+        self._usage.renew()
         await self._maintenance.renew_rates()
         self._sessions.counts.lookup_durations.renew()
         self._topics.services.schemas.counts.renew()
@@ -97,6 +106,9 @@ class BrokerMetrics:
             msg_rate_out=totals.rate_out,
             msg_throughput_out=totals.throughput_out,
             last_stats={name: _bundle_stats(each) for name, each in sorted(measured)},
+            cpu=self._usage.cpu,
+            memory=self._usage.memory,
+            max_resource_usage=used_share(self._usage.cpu),
         )
 
     def text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
@@ -132,6 +144,13 @@ class BrokerMetrics:
             lookup_ms=counts.lookup_durations.summary(SUMMARY_QUANTILES),
             topic_load_ms=topics.load_durations.summary(SUMMARY_QUANTILES),
             is_healthy=self._health.is_healthy,
+            load=LoadSnapshot(
+                cpu_percent=used_share(self._usage.cpu) * 100,
+                memory_percent=used_share(self._usage.memory) * 100,
+                moves=self._load_counts.moves.total(),
+                shed_brokers=len(self._load_counts.moves),
+                splits=self._load_counts.splits.total(),
+            ),
             schemas=topics.services.schemas.counts.by_namespace,
         )
 

@@ -18,6 +18,7 @@ from geminga_broker.metrics.snapshot import (
     CacheSnapshot,
     ConnectionsSnapshot,
     DelayedIndexGauge,
+    LoadSnapshot,
     LookupsSnapshot,
     NamespaceSum,
     SubscriptionSnapshot,
@@ -53,6 +54,7 @@ COMPACTION_FAMILIES = (
     FieldFamily(Buckets("pulsar_compaction_latency"), "write_latency_ms"),
 )
 CACHE_FAMILIES = families_of(CacheSnapshot, Gauge, Counter)
+LOAD_FAMILIES = families_of(LoadSnapshot, Gauge, Counter)
 LOOKUP_FAMILIES = families_of(LookupsSnapshot, Gauge, Counter)
 CONNECTION_FAMILIES = families_of(ConnectionsSnapshot, Gauge, Counter)
 
@@ -137,6 +139,14 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
     yield gauges({"pulsar_health": health}, f'{of_host}"broker_health"')
     failed = {"pulsar_topic_load_failed_count": snapshot.lookups.topic_loads_failed}
     yield gauges(failed, f'{of_host}"pulsar_topic_load_times"')
+    load = snapshot.load
+    yield from samples(LOAD_FAMILIES, [(f'{of_host}"loadBalancing"', load)])
+    unloaded = {
+        "pulsar_lb_unload_broker_total": load.shed_brokers,
+        "pulsar_lb_unload_bundle_total": load.moves,
+    }
+    yield gauges(unloaded, f'{of_host}"bundleUnloading"')
+    yield gauges({"pulsar_lb_bundles_split_total": load.splits}, f'{of_host}"bundlesSplit"')
 
 
 def _schemas(counted: Mapping[str, NamespaceCounts], first: str) -> Iterator[str]:

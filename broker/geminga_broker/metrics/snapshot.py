@@ -218,6 +218,17 @@ class LookupsSnapshot:
 
 
 @dataclass(slots=True, kw_only=True)
+class LoadSnapshot:
+    """How busy the broker is, and what it has had moved and split as the leader."""
+
+    cpu_percent: Annotated[float, Gauge("pulsar_lb_cpu_usage")] = 0.0
+    memory_percent: Annotated[float, Gauge("pulsar_lb_memory_usage")] = 0.0
+    moves: int = 0
+    shed_brokers: int = 0
+    splits: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
 class BrokerSnapshot:
     """The whole broker at one moment. ``is_healthy`` is None until a health check ran.
 
@@ -229,6 +240,7 @@ class BrokerSnapshot:
     ledger_counts: Mapping[str, int] = field(default_factory=dict)
     connections: ConnectionsSnapshot = field(default_factory=ConnectionsSnapshot)
     lookups: LookupsSnapshot = field(default_factory=LookupsSnapshot)
+    load: LoadSnapshot = field(default_factory=LoadSnapshot)
     publish_latency_ms: Summary = NO_SUMMARY
     lookup_ms: Summary = NO_SUMMARY
     topic_load_ms: Summary = NO_SUMMARY

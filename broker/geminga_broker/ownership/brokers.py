@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
 from geminga_broker.ownership.address import BrokerAddress
-from geminga_broker.ownership.load import has_changed
+from geminga_broker.ownership.load import LoadReportConfig, has_changed
 from geminga_broker.ownership.placement import BrokersView
 from geminga_cluster.brokers import LivingBrokers
 from geminga_cluster.election import LeaderElection
@@ -37,10 +37,6 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# As upstream: look every 5 s whether the load changed by a tenth, write at least every 15 minutes.
-LOOK_INTERVAL_S = 5.0
-WRITE_INTERVAL_S = 15 * 60.0
-
 ReportLoad = Callable[[], LocalBrokerData]
 
 
@@ -56,6 +52,7 @@ class Brokers(Service):
         *,
         version: str,
         former_broker_ids: Iterable[str] = (),
+        reports: LoadReportConfig | None = None,
     ) -> None:
         """``report_load`` says what this broker carries; addresses and times are filled in here.
 
@@ -66,6 +63,7 @@ class Brokers(Service):
         self._coordination = coordination
         self._clock = clock
         self._report_load = report_load
+        self._reports = reports or LoadReportConfig()
         self._version = version
         self._former_ids = frozenset(former_broker_ids) - {address.broker_id}
         self._started_ms = clock.wall_ms()
@@ -114,7 +112,7 @@ class Brokers(Service):
 
     # Registration
 
-    def _record(self) -> LocalBrokerData:
+    def record(self) -> LocalBrokerData:
         """This broker as the others see it now."""
         address = self.address
         return replace(
@@ -130,17 +128,20 @@ class Brokers(Service):
         )
 
     async def _register(self) -> None:
-        record = self._record()
+        record = self.record()
         path = broker_path(self.address.broker_id)
         await take_over_ephemeral(self._coordination, path, record.encode())
         self._written, self._written_s = record, self._clock.monotonic()
 
     async def _keep_load_current(self) -> None:
+        config = self._reports
+        change_percent = config.load_balancer_report_change_percent
         while True:
-            await asyncio.sleep(LOOK_INTERVAL_S)
-            record = self._record()
-            is_old = self._clock.monotonic() - self._written_s >= WRITE_INTERVAL_S
-            if not is_old and not has_changed(self._written, record):
+            await asyncio.sleep(config.load_balancer_report_interval_min_s)
+            record = self.record()
+            unwritten_s = self._clock.monotonic() - self._written_s
+            is_old = unwritten_s >= config.load_balancer_report_interval_max_s
+            if not is_old and not has_changed(self._written, record, change_percent):
                 continue
             try:
                 await self._coordination.set(broker_path(self.address.broker_id), record.encode())

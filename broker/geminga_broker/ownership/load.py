@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from geminga_protocol.records.brokers import LocalBrokerData, ResourceUsage
+from dataclasses import dataclass
+from typing import Annotated
 
-# Upstream's loadBalancerReportUpdateThresholdPercentage.
-CHANGE_SHARE_MIN = 0.1
+from annotated_types import Gt
+
+from geminga_protocol.records.brokers import LocalBrokerData, ResourceUsage
+from geminga_server.config import Upstream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReportConfig:
+    """How often a broker tells the leader of its load."""
+
+    load_balancer_report_interval_min_s: Annotated[
+        float, Gt(0), Upstream("loadBalancerReportUpdateMinIntervalMillis", unit=0.001)
+    ] = 5.0
+    """How often it looks whether its load has changed."""
+    load_balancer_report_interval_max_s: Annotated[
+        float, Gt(0), Upstream("loadBalancerReportUpdateMaxIntervalMinutes", unit=60)
+    ] = 15 * 60.0
+    """How often it writes its report though nothing has changed."""
+    load_balancer_report_change_percent: Annotated[
+        float, Gt(0), Upstream("loadBalancerReportUpdateThresholdPercentage")
+    ] = 10.0
+    """By how much a figure must have changed before it is written."""
+
 
 # Below these a change is noise: one topic more or less, ten messages or 10 KB a second. Without
 # them an idle broker would write every time somebody looks at it.
@@ -14,8 +36,9 @@ RATE_NOISE = 10.0
 BYTES_NOISE = 10_000.0
 
 
-def has_changed(written: LocalBrokerData, now: LocalBrokerData) -> bool:
-    """Whether a figure by which the leader places bundles moved by a tenth or more."""
+def has_changed(written: LocalBrokerData, now: LocalBrokerData, percent: float = 10.0) -> bool:
+    """Whether a figure by which the leader places bundles moved by ``percent`` or more."""
+    share = percent / 100
     if set(written.bundles) != set(now.bundles):
         return True
     counts = (
@@ -30,23 +53,19 @@ def has_changed(written: LocalBrokerData, now: LocalBrokerData) -> bool:
         (written.msg_throughput_out, now.msg_throughput_out),
     )
     return (
-        any(_moved(old, new, COUNT_NOISE) for old, new in counts)
-        or any(_moved(old, new, RATE_NOISE) for old, new in rates)
-        or any(_moved(old, new, BYTES_NOISE) for old, new in throughputs)
-        or _usage_moved(written.cpu, now.cpu)
-        or _usage_moved(written.memory, now.memory)
+        any(_moved(old, new, COUNT_NOISE, share) for old, new in counts)
+        or any(_moved(old, new, RATE_NOISE, share) for old, new in rates)
+        or any(_moved(old, new, BYTES_NOISE, share) for old, new in throughputs)
+        or abs(used_share(now.cpu) - used_share(written.cpu)) >= share
+        or abs(used_share(now.memory) - used_share(written.memory)) >= share
     )
 
 
-def _moved(old: float, new: float, noise: float) -> bool:
+def _moved(old: float, new: float, noise: float, share: float) -> bool:
     change = abs(new - old)
-    return change > noise and change >= CHANGE_SHARE_MIN * max(abs(old), abs(new))
+    return change > noise and change >= share * max(abs(old), abs(new))
 
 
-def _usage_moved(old: ResourceUsage, new: ResourceUsage) -> bool:
-    """Whether a resource's share of its limit moved by a tenth of the whole."""
-    return abs(_share(new) - _share(old)) >= CHANGE_SHARE_MIN
-
-
-def _share(usage: ResourceUsage) -> float:
+def used_share(usage: ResourceUsage) -> float:
+    """How much of a resource is used; 0 where its limit is not known."""
     return usage.usage / usage.limit if usage.limit > 0 else 0.0

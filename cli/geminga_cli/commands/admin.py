@@ -26,6 +26,7 @@ GROUPS: Mapping[str, str] = {
     "subscriptions": "subscriptions alone, with shorter words",
     "schemas": "what a topic's messages are made of",
     "brokers": "the brokers of this cluster, and their settings",
+    "broker-stats": "how much a broker has to do",
 }
 
 
@@ -122,5 +123,6 @@ def _unknown(group: str, word: str, operations: Mapping[str, Operation]) -> str:
 
 def operations_of(group: str) -> Sequence[Operation]:
     """The commands of a group; its module is loaded now."""
-    operations: Sequence[Operation] = import_module(f"geminga_cli.admin.{group}").OPERATIONS
+    module = import_module(f"geminga_cli.admin.{group.replace('-', '_')}")
+    operations: Sequence[Operation] = module.OPERATIONS
     return operations

@@ -86,7 +86,7 @@ async def test_the_leader_has_a_hot_bundle_moved_within_two_intervals() -> None:
         assert leader.mover.requests == []
         await leader.manager.shed()
     assert leader.mover.requests == [("http://a", HOT, "b")]
-    assert leader.manager.moves == {"a": 1}
+    assert leader.manager.counts.moves == {"a": 1}
 
 
 async def test_whoever_looks_the_bundle_up_meanwhile_is_sent_to_its_destination() -> None:
@@ -124,7 +124,7 @@ async def test_a_move_that_failed_is_not_repeated_at_once(caplog: pytest.LogCapt
     assert leader.mover.requests == [("http://a", HOT, "b")]
     assert "bundle not moved by load" in caplog.text
     assert leader.manager.load.brokers["a"].bundles.keys() == {HOT, COLD}
-    assert leader.manager.moves == {}
+    assert leader.manager.counts.moves == {}
 
 
 async def test_periodic_work_runs_by_the_settings() -> None:
@@ -149,7 +149,7 @@ async def test_a_bundle_that_is_too_large_is_split_once(large: BundleStats, reas
     for _ in range(2):
         await leader.manager.split()
     assert leader.mover.requests == [("http://a", HOT, "unload=True")]
-    assert leader.manager.splits == {reason: 1}
+    assert leader.manager.counts.splits == {reason: 1}
     leader.clock.advance(SPLIT_PAUSE_S + 1)  # it is still reported: the split did not happen
     await leader.manager.split()
     assert len(leader.mover.requests) == 2
@@ -186,4 +186,4 @@ async def test_a_split_that_is_refused_is_said_and_others_go_on(
     await leader.manager.split()
     assert len(leader.mover.requests) == 2
     assert "bundle not split by load" in caplog.text
-    assert leader.manager.splits == {}
+    assert leader.manager.counts.splits == {}

@@ -28,6 +28,19 @@ async def test_the_load_report_says_what_the_broker_carries(broker: Broker) -> N
         assert "public/default/" in report.bundles[0]
 
 
+async def test_the_load_report_says_what_each_bundle_carries(broker: Broker) -> None:
+    async with broker:
+        names = [TopicName.parse(f"non-persistent://public/default/t-{n}") for n in range(20)]
+        for name in names:
+            await broker.ownership.owner(name)
+            await broker.administration.create_topic(name, {})
+        await broker.metrics.renew()
+        report = broker.metrics.load()
+        assert set(report.last_stats) == set(report.bundles)
+        assert len(report.bundles) > 1
+        assert sum(each.topics for each in report.last_stats.values()) == report.num_topics == 20
+
+
 async def test_the_caches_rates_are_those_of_the_last_period(
     broker: Broker, topics: TopicDirectory
 ) -> None:

@@ -28,6 +28,7 @@ from geminga_broker.metrics.exposition import (
 from geminga_broker.metrics.snapshot import (
     BrokerSnapshot,
     ConnectionsSnapshot,
+    LoadSnapshot,
     SubscriptionSnapshot,
     TopicSnapshot,
 )
@@ -251,3 +252,14 @@ def test_schemas_are_counted_by_namespace_under_one_heading() -> None:
     assert found["pulsar_schema_compatible_total", "a/b"] == 3
     assert found["pulsar_schema_incompatible_total", "a/b"] == 2
     assert found["pulsar_schema_put_ops_latency_count", "a/c"] == 0
+
+
+def test_what_the_load_manager_did_is_shown_under_upstreams_names() -> None:
+    load = LoadSnapshot(cpu_percent=12.5, memory_percent=3.0, moves=7, shed_brokers=2, splits=1)
+    text = "".join(render(BrokerSnapshot(load=load), cluster="c", version="4.0.6", host="h"))
+    labels = 'cluster="c",broker="h",metric='
+    assert f'pulsar_lb_cpu_usage{{{labels}"loadBalancing"}} 12.5\n' in text
+    assert f'pulsar_lb_memory_usage{{{labels}"loadBalancing"}} 3.0\n' in text
+    assert f'pulsar_lb_unload_bundle_total{{{labels}"bundleUnloading"}} 7\n' in text
+    assert f'pulsar_lb_unload_broker_total{{{labels}"bundleUnloading"}} 2\n' in text
+    assert f'pulsar_lb_bundles_split_total{{{labels}"bundlesSplit"}} 1\n' in text

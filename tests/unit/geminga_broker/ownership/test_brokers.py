@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from geminga_broker.ownership.address import BrokerAddress
-from geminga_broker.ownership.brokers import LOOK_INTERVAL_S, WRITE_INTERVAL_S, Brokers
+from geminga_broker.ownership.brokers import Brokers
+from geminga_broker.ownership.load import LoadReportConfig
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_runtime import service
 from geminga_runtime.coordination import Coordination
@@ -18,6 +19,8 @@ from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 
 HERE = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
 THERE = BrokerAddress("127.0.0.1:2", "pulsar://127.0.0.1:1", "http://127.0.0.1:2")
+LOOK_INTERVAL_S = LoadReportConfig().load_balancer_report_interval_min_s
+WRITE_INTERVAL_S = LoadReportConfig().load_balancer_report_interval_max_s
 PATH = "/loadbalance/brokers/127.0.0.1:28080"
 
 Session = Callable[[str], Coordination]

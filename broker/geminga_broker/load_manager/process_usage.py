@@ -1,0 +1,68 @@
+"""How busy this broker's process is, as load reports say it: asked of the operating system.
+
+A broker's work is done by one thread, so that its limit is one core, whatever else the machine has:
+brokers that share a machine are told apart. Upstream reports the whole machine's CPU.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Protocol
+
+from geminga_protocol.records.brokers import ResourceUsage
+from geminga_runtime.clock import Clock
+
+CORE_PERCENT = 100.0
+MIB = 1024 * 1024
+
+
+class Usage(Protocol):
+    """Measured again at the end of each stats period."""
+
+    cpu: ResourceUsage
+    memory: ResourceUsage
+
+    def renew(self) -> None:
+        """A stats period is over: measure what was used in it."""
+        ...
+
+
+class UnknownUsage:
+    """What is told where there is no process of the broker's own, as under simulation."""
+
+    cpu = ResourceUsage()
+    memory = ResourceUsage()
+
+    def renew(self) -> None:
+        """Measure nothing."""
+
+
+class ProcessUsage:
+    """The usage of this process: percent of a core over the last period, and MiB at most so far."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._measured_s, self._cpu_s = clock.monotonic(), _cpu_s()
+        self._memory_mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / MIB
+        self.cpu = ResourceUsage(limit=CORE_PERCENT)
+        self.memory = self._memory()
+
+    def renew(self) -> None:
+        """As ``Usage.renew``."""
+        now_s, cpu_s = self._clock.monotonic(), _cpu_s()
+        passed_s = now_s - self._measured_s
+        if passed_s > 0:
+            percent = (cpu_s - self._cpu_s) / passed_s * 100
+            self.cpu = ResourceUsage(usage=percent, limit=CORE_PERCENT)
+        self._measured_s, self._cpu_s = now_s, cpu_s
+        self.memory = self._memory()
+
+    def _memory(self) -> ResourceUsage:
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return ResourceUsage(usage=peak_kib / 1024, limit=self._memory_mib)
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
