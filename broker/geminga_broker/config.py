@@ -38,6 +38,11 @@ class BrokerConfig(PartConfig):
     initialize: bool = False
     """Write the cluster's first records if they are missing, and its URLs in any case: a
     standalone."""
+    cluster_service_url: str = ""
+    """With `initialize`: where other clusters reach this one, `pulsar://HOST:PORT`, such as its
+    proxy; empty: this broker."""
+    cluster_web_service_url: str = ""
+    """The same of REST, `http://HOST:PORT`."""
     bind_address: Annotated[str, Upstream("bindAddress")] = "127.0.0.1"
     """Where it listens; 0.0.0.0 is everywhere."""
     advertised_address: Annotated[str, Upstream("advertisedAddress")] = ""

@@ -169,8 +169,8 @@ async def initialize(coordination: Coordination, config: BrokerConfig) -> None:
         coordination,
         config.cluster,
         ClusterUrls(
-            service_url=address.http_url,
-            broker_service_url=address.broker_url,
+            service_url=config.cluster_web_service_url or address.http_url,
+            broker_service_url=config.cluster_service_url or address.broker_url,
             service_url_tls=address.http_url_tls,
             broker_service_url_tls=address.broker_url_tls,
         ),

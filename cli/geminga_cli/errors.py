@@ -6,7 +6,9 @@
     ├── SetupFailed            ZooKeeper's jars could not be fetched
     ├── UnusablePort           a port that is taken or that nobody may use
     ├── TooFewBookies          the data is on more bookies than were asked for
-    └── StartFailed            the cluster did not come up; says which part, and why
+    ├── StartFailed            the cluster did not come up; says which part, and why
+    ├── CannotObey             what the supervisor was asked for cannot be done
+    └── NoSupervisor           nothing runs on the data directory
 """
 
 from __future__ import annotations
@@ -57,3 +59,22 @@ class StartFailed(GemingaError):
     def __init__(self, part: str, reason: str) -> None:
         super().__init__(f"{part} did not start: {reason}")
         self.part = part
+
+
+class CannotObey(GemingaError):
+    """The supervisor cannot do what an operator asked for."""
+
+    code: ClassVar[str] = "CannotObey"
+
+
+class NoSupervisor(GemingaError):
+    """No supervisor answers for the data directory."""
+
+    code: ClassVar[str] = "NoSupervisor"
+
+    def __init__(self, directory: Path, reason: str) -> None:
+        super().__init__(
+            f"no cluster runs on {directory} ({reason}): name its directory with --data-dir, or "
+            "start one with `geminga cluster up`"
+        )
+        self.directory = directory

@@ -32,6 +32,10 @@ COMMANDS = {
         "geminga_cli.commands.standalone",
         "start a whole cluster on this machine: ZooKeeper, bookie, broker",
     ),
+    "cluster": Command(
+        "geminga_cli.commands.cluster",
+        "start a cluster of several brokers on this machine; kill, pause, add its parts",
+    ),
     "test-server": Command(
         "geminga_cli.commands.test_server",
         "start a throw-away cluster on free ports, for the tests of any language",

@@ -42,12 +42,16 @@ from geminga_runtime.coordination import (
     Coordination,
     Create,
     NodeExists,
+    VersionMismatch,
 )
 
 BUNDLES_OF_FIRST_NAMESPACES = 16
 # The broker's setting defaultNumberOfNamespaceBundles: what a namespace gets that asks for none.
 BUNDLES_DEFAULT = 4
 TRANSACTION_COORDINATORS = 16
+# Each means that another process changed a record between our reading and our writing it; of
+# brokers that start together all but one find the records complete by then.
+ATTEMPTS_MAX = 5
 FOREVER = RetentionPolicies(time_minutes=-1, size_mib=-1)
 
 _FUNCTIONS = "public/functions"
@@ -83,17 +87,34 @@ async def initialize_cluster_metadata(
     """Write what a cluster starts with; nothing that is there is changed, but for what is missing.
 
     ``instance_id`` is a new UUID, used if BookKeeper has none yet. With ``replace_urls`` a known
-    cluster gets the URLs given: for a standalone, whose ports may have changed. Raises
-    ``CoordinationError``, among them ``VersionMismatch`` when somebody else changes the same
-    records at this moment; repeat it then.
+    cluster gets the URLs given: for a cluster whose ports may have changed. Brokers that start
+    together do this at the same time: where another process changes the same records, it is
+    repeated, ``ATTEMPTS_MAX`` times at most. Raises ``CoordinationError``.
     """
     nodes = _first_nodes(cluster, urls, instance_id)
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            if await _initialize_once(coordination, cluster, nodes):
+                return
+        except VersionMismatch:
+            if attempt == ATTEMPTS_MAX:
+                raise
+        else:
+            break
+    if replace_urls:
+        await coordination.set(cluster_path(cluster), urls.record().encode())
+
+
+async def _initialize_once(
+    coordination: Coordination, cluster: str, nodes: Mapping[str, bytes]
+) -> bool:
+    """Whether nothing was there and all of it is now. Raises ``VersionMismatch``."""
     try:
         await coordination.transaction([Create(path, value) for path, value in nodes.items()])
     except NodeExists:
         await _complete(coordination, cluster, nodes)
-        if replace_urls:
-            await coordination.set(cluster_path(cluster), urls.record().encode())
+        return False
+    return True
 
 
 async def is_initialized(coordination: Coordination, cluster: str) -> bool:

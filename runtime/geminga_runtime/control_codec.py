@@ -124,6 +124,23 @@ class Fault:
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """Operator to supervisor, first and last of all: do ``action`` (``kill``) to ``part``."""
+
+    action: str
+    part: str = ""
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionAnswer:
+    """Supervisor to operator: what is to be told (JSON), or why it is not done."""
+
+    is_done: bool
+    text: str = ""
+
+
 class MessageCodec:
     """Turns messages of the given types into frames and back; their names say the kind."""
 
@@ -250,5 +267,7 @@ CONTROL = MessageCodec(
         Drained,
         SetLogLevel,
         Fault,
+        Instruction,
+        InstructionAnswer,
     ]
 )

@@ -1,4 +1,5 @@
-"""The supervisor and its parts talk: hello, ready, ping, log level; health, drain, faults.
+"""The supervisor and its parts talk: hello, ready, ping, log level; health, drain, faults. And an
+operator's command talks with the supervisor: one instruction, one answer.
 
 The supervisor listens (``ControlServer``) and has one ``PartSession`` for each part that said
 hello; the part connects (``ControlClient``) and obeys. A channel that ends is a message too: to
@@ -28,6 +29,8 @@ from geminga_runtime.control_codec import (
     HealthAnswer,
     HealthRequest,
     Hello,
+    Instruction,
+    InstructionAnswer,
     Ping,
     Pong,
     Ready,
@@ -49,6 +52,8 @@ CONNECT_TIMEOUT_S = 5.0
 HELLO_TIMEOUT_S = 5.0
 # Parts and a few that just died; a fork bomb of parts is not to take the supervisor with it.
 CHANNELS_MAX = 64
+# A supervisor answers at once: it does not wait for what it begins.
+ANSWER_TIMEOUT_S = 10.0
 # Health checks of one part under way at once: a second only begins when the first hangs.
 HEALTH_CHECKS_MAX = 4
 
@@ -158,19 +163,32 @@ class PartSession:
 
 
 OnSession = Callable[[PartSession], None]
+OnInstruction = Callable[[Instruction], InstructionAnswer]
+
+
+def refuse_instruction(instruction: Instruction) -> InstructionAnswer:
+    """A supervisor that takes no instructions."""
+    return InstructionAnswer(is_done=False, text=f"{instruction.action} is not done here")
 
 
 class ControlServer(Service):
-    """Listens at ``path``; ``on_session`` is called with each part that said hello.
+    """Listens at ``path``; ``on_session`` is called with each part that said hello, and
+    ``on_instruction`` with what an operator asks for.
 
     A part that says hello while another of its name is connected takes its place: the older one
     is cut off, and so ends itself. Raises ``OSError`` on opening where the socket cannot be made.
     """
 
-    def __init__(self, path: Path, on_session: OnSession) -> None:
+    def __init__(
+        self,
+        path: Path,
+        on_session: OnSession,
+        on_instruction: OnInstruction = refuse_instruction,
+    ) -> None:
         super().__init__()
         self._path = path
         self._on_session = on_session
+        self._on_instruction = on_instruction
         self._channels: dict[Channel, asyncio.TimerHandle | None] = {}
         self._sessions: dict[Channel, PartSession] = {}
 
@@ -204,6 +222,9 @@ class ControlServer(Service):
             session.receive(message)
         elif isinstance(message, Hello):
             self._welcome(channel, message)
+        elif isinstance(message, Instruction):
+            channel.send(self._on_instruction(message))
+            channel.close()
         else:
             raise ControlError(f"{type(message).__name__} came before Hello")
 
@@ -239,6 +260,28 @@ class ControlServer(Service):
         for channel, timer in self._channels.items():
             if timer is not None:
                 timer.cancel()
+            channel.close()
+
+
+async def instruct(path: Path, instruction: Instruction) -> InstructionAnswer:
+    """Have the supervisor that listens at ``path`` do something. Raises ``OSError`` where none
+    does, ``ControlError`` where it does not answer."""
+    answer: asyncio.Future[InstructionAnswer] = _future()
+
+    def receive(_channel: Channel, message: object) -> None:
+        if isinstance(message, InstructionAnswer) and not answer.done():
+            answer.set_result(message)
+
+    def lose(_channel: Channel) -> None:
+        if not answer.done():
+            answer.set_exception(ControlError("the supervisor ended before it answered"))
+
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        channel = await control_channel.connect(path, lambda: Channel(receive, lose))
+        try:
+            channel.send(instruction)
+            return await answer
+        finally:
             channel.close()
 
 

@@ -1,16 +1,24 @@
-"""A real `geminga standalone` as a process of a test: that of the plugin which users have too."""
+"""Real clusters as processes of a test: `geminga standalone` by the plugin that users have too, and
+`geminga cluster up` with several brokers."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from tests.integration.waiting import eventually
+
+from geminga_cli.supervisor.operators import Operator
+from geminga_runtime.clock import SystemClock
 from pytest_geminga.clusters import FREE_PORTS, STANDALONE, StandaloneProcess, StartFailed
 
 __all__ = [
     "FREE_PORTS",
     "ROOT",
     "STANDALONE",
+    "ClusterProcess",
     "StandaloneProcess",
     "StartFailed",
     "is_running",
@@ -19,6 +27,65 @@ __all__ = [
 
 # Where modules of the tests are found.
 ROOT = Path(__file__).parents[2]
+CLUSTER_UP = ("geminga_cli", "cluster", "up")
+READY = "ready"
+
+
+class ClusterProcess(StandaloneProcess):
+    """One running `geminga cluster up`, and what an operator does to its parts."""
+
+    @classmethod
+    def up(
+        cls, data_directory: Path, *arguments: str, brokers: int = 3, bookies: int = 3
+    ) -> ClusterProcess:
+        """Start it on free ports and wait for READY. Raises ``StartFailed``."""
+        numbers = ("--brokers", str(brokers), "--bookies", str(bookies))
+        return cls.start(data_directory, *numbers, *arguments, module=CLUSTER_UP)
+
+    @property
+    def brokers(self) -> list[str]:
+        """The brokers that are there now, by name."""
+        return [name for name in self.endpoints if name.partition("-")[0] == "broker"]
+
+    def url_of(self, part: str) -> str:
+        """Where the broker or proxy speaks Pulsar's protocol."""
+        return str(self.endpoints[part]["pulsar"])
+
+    def web_url_of(self, part: str) -> str:
+        """Where it answers REST."""
+        return str(self.endpoints[part]["web"])
+
+    def broker_at(self, url: str) -> str:
+        """The name of the broker with that URL, of either protocol."""
+        (name,) = (each for each in self.brokers if url in self.endpoints[each].values())
+        return name
+
+    @property
+    def operator(self) -> Operator:
+        """What an operator may ask the supervisor for."""
+        return Operator(self.data_directory, SystemClock())
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """What the supervisor says of each part."""
+        return asyncio.run(self.operator.status())
+
+    def take_down(self, part: str) -> None:
+        """Kill a part, and keep the supervisor from starting it again."""
+        asyncio.run(self.operator.kill(part, keep_down=True))
+        eventually(lambda: self.status()[part]["state"], "down".__eq__)
+
+    def pause(self, part: str) -> None:
+        """Have the part stand still; the supervisor leaves it alone."""
+        asyncio.run(self.operator.pause(part))
+
+    def resume(self, part: str) -> None:
+        """Let the part go on, or start it again; return when it is ready."""
+        asyncio.run(self.operator.resume(part))
+        eventually(lambda: self.status()[part]["state"], READY.__eq__)
+
+    def add(self, kind: str) -> str:
+        """Start one more; returns its name when it is ready."""
+        return str(asyncio.run(self.operator.add(kind))["part"])
 
 
 def is_running(pid: int) -> bool:

@@ -8,11 +8,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import ROOT, STANDALONE, StandaloneProcess
+from tests.integration.cluster_process import (
+    ROOT,
+    STANDALONE,
+    ClusterProcess,
+    StandaloneProcess,
+)
 
 from pytest_geminga.clusters import Cluster
 
 StartStandalone = Callable[..., StandaloneProcess]
+StartCluster = Callable[..., ClusterProcess]
 
 
 def pytest_configure() -> None:
@@ -72,6 +78,31 @@ def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
         for cluster in started:
             if cluster.process.poll() is None:
                 stopping.callback(cluster.stop)
+
+
+@pytest.fixture
+def start_cluster(tmp_path: Path) -> Generator[StartCluster, None, None]:
+    """Starts clusters of several brokers that a test may harm: ``start_cluster(*options)``."""
+    started: list[ClusterProcess] = []
+
+    def start(*arguments: str, brokers: int = 3, bookies: int = 3) -> ClusterProcess:
+        cluster = ClusterProcess.up(tmp_path / "data", *arguments, brokers=brokers, bookies=bookies)
+        started.append(cluster)
+        return cluster
+
+    yield start
+    with ExitStack() as stopping:
+        for cluster in started:
+            if cluster.process.poll() is None:
+                stopping.callback(cluster.stop)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[ClusterProcess]:
+    """Three brokers on three bookies that the tests of a module share; each leaves all running."""
+    running = ClusterProcess.up(tmp_path_factory.mktemp("cluster") / "data", "--no-sync")
+    yield running
+    running.stop()
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ class OtherPart(PythonPart):
 def main() -> int:
     """Run the standalone as it is, its bookies aside."""
     _, OtherPart.module, *options = sys.argv
-    with patch("geminga_cli.supervisor.standalone.PythonPart", OtherPart):
+    with patch("geminga_cli.supervisor.plan.PythonPart", OtherPart):
         return standalone.main(options)
 
 

@@ -53,11 +53,13 @@ class HelpPages:
     """What a command does, the settings that are needed first, and the subjects of all settings.
 
     Without subjects there is one page, with all settings, those that are needed first first.
+    ``command`` is what people type, where that is not the name of the part.
     """
 
     purpose: str
     first: Sequence[str]
     subjects: Sequence[Subject] = ()
+    command: str = ""
 
 
 class SettingsParser(argparse.ArgumentParser):
@@ -69,8 +71,8 @@ class SettingsParser(argparse.ArgumentParser):
 
     def __init__(self, part: str, pages: HelpPages) -> None:
         super().__init__(
-            prog=f"geminga {part}",
-            usage=f"geminga {part} [--config FILE] [OPTION ...]",
+            prog=f"geminga {pages.command or part}",
+            usage=f"geminga {pages.command or part} [--config FILE] [OPTION ...]",
             formatter_class=_OneMetavar,
             allow_abbrev=False,
         )

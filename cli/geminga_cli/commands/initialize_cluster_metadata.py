@@ -8,15 +8,6 @@ from __future__ import annotations
 import argparse
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from geminga_runtime.coordination import Coordination, NodeExists, VersionMismatch
-
-if TYPE_CHECKING:
-    from geminga_cluster.initialize import ClusterUrls
-
-# Somebody else may initialise the same cluster at this moment; then what is missing is less.
-ATTEMPTS_MAX = 5
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,7 +58,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _initialize(hosts: str, options: argparse.Namespace) -> None:
-    from geminga_cluster.initialize import ClusterUrls  # noqa: PLC0415 - not for --help
+    from geminga_cluster.initialize import (  # noqa: PLC0415 - not for --help
+        ClusterUrls,
+        initialize_cluster_metadata,
+    )
     from geminga_runtime.clock import SystemClock  # noqa: PLC0415
     from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415
 
@@ -78,20 +72,6 @@ async def _initialize(hosts: str, options: argparse.Namespace) -> None:
         broker_service_url_tls=options.broker_service_url_tls,
     )
     async with ZooKeeper(hosts, SystemClock()) as zookeeper:
-        await initialize(zookeeper, options.cluster, urls)
-
-
-async def initialize(coordination: Coordination, cluster: str, urls: ClusterUrls) -> None:
-    """Initialise, again where somebody else did it at the same moment."""
-    from geminga_cluster.initialize import initialize_cluster_metadata  # noqa: PLC0415
-
-    for attempt in range(1, ATTEMPTS_MAX + 1):
-        try:
-            await initialize_cluster_metadata(
-                coordination, cluster, urls, instance_id=str(uuid.uuid4())
-            )
-        except (VersionMismatch, NodeExists):
-            if attempt == ATTEMPTS_MAX:
-                raise
-        else:
-            return
+        await initialize_cluster_metadata(
+            zookeeper, options.cluster, urls, instance_id=str(uuid.uuid4())
+        )

@@ -21,6 +21,9 @@ SHORT_OPTIONS = {
     "data_directory": "--data-dir",
     "hang_limit_s": "--hang-limit",
     "log_json": "--json-logs",
+    "num_bookies": "--bookies",
+    "num_brokers": "--brokers",
+    "num_proxies": "--proxies",
 }
 # What an option's words are turned into here; the settings turn all others, with pydantic.
 PLAIN_TYPES: tuple[type, ...] = (int, float, Path)

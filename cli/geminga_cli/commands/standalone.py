@@ -16,22 +16,20 @@ from geminga_cli.commands.part import make_parser
 from geminga_cli.embedded_zookeeper.provide import provide_zookeeper
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.errors import StartFailed
-from geminga_cli.supervisor.broker_ids import BrokerIds
 from geminga_cli.supervisor.console import no_sync_warning
 from geminga_cli.supervisor.endpoints import EndpointsFile
 from geminga_cli.supervisor.fleet import Fleet, Start
 from geminga_cli.supervisor.parts import Part
+from geminga_cli.supervisor.plan import Plan, PortReservations
 from geminga_cli.supervisor.process import Process
 from geminga_cli.supervisor.settings import (
     NO_FILE,
-    STANDALONE,
     ZOOKEEPER,
     PartsFile,
     StandaloneSettings,
     parts_file,
     with_bookies_of_data,
 )
-from geminga_cli.supervisor.standalone import PortReservations, make_parts
 from geminga_runtime.clock import SystemClock
 from geminga_server.directories import DirectoryLock
 from geminga_server.open_files import raise_limit
@@ -50,7 +48,11 @@ PAGES = HelpPages(
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code. Raises what ``geminga_cli.errors`` lists."""
-    settings, file = parse(arguments)
+    return run(*parse(arguments))
+
+
+def run(settings: StandaloneSettings, file: PartsFile) -> int:
+    """Run the cluster of these settings until it is told to stop; returns the exit code."""
     clock = SystemClock()
     locks = [DirectoryLock(settings.data_directory, clock)]
     settings = with_bookies_of_data(settings)
@@ -62,27 +64,20 @@ def main(arguments: Sequence[str]) -> int:
         # A ZooKeeper may also be run alone, on the directory that is a part of ours.
         locks.append(DirectoryLock(settings.data_directory / ZOOKEEPER, clock))
         installation = provide_zookeeper()
-    broker_ids = BrokerIds(settings.data_directory, settings.broker_id(reservations.ports.web))
-    parts = make_parts(
-        settings,
-        reservations.ports,
-        installation,
-        file=file,
-        former_broker_ids=broker_ids.former,
-        inherited=[lock.descriptor for lock in locks],
-    )
+    inherited = [lock.descriptor for lock in locks]
+    plan = Plan(settings, reservations.of, installation, file=file, inherited=inherited)
     EndpointsFile(settings.data_directory).remove()
     raise_limit()  # before the parts are started: they inherit it
-    fleet = Fleet([part.rules for part in parts.values()])
+    fleet = Fleet([part.rules for part in plan.parts.values()])
     orders = fleet.begin(clock.monotonic())
-    processes = launch(parts, [order.part for order in orders if isinstance(order, Start)])
+    processes = launch(plan.parts, [order.part for order in orders if isinstance(order, Start)])
 
     # While they start: asyncio, uvloop and the control channel take 100 ms.
     from geminga_cli.supervisor.run import supervise  # noqa: PLC0415
     from geminga_cli.supervisor.supervisor import Launched  # noqa: PLC0415
 
     rest = [order for order in orders if not isinstance(order, Start)]
-    supervise(settings, fleet, parts, Launched(processes, rest), broker_ids)
+    supervise(plan, fleet, Launched(processes, rest))
     return 0
 
 
@@ -97,16 +92,21 @@ def launch(parts: Mapping[str, Part], names: Sequence[str]) -> dict[str, Process
     return processes
 
 
-def parse(arguments: Sequence[str]) -> tuple[StandaloneSettings, PartsFile]:
+def parse(
+    arguments: Sequence[str],
+    kind: type[StandaloneSettings] = StandaloneSettings,
+    pages: HelpPages = PAGES,
+) -> tuple[StandaloneSettings, PartsFile]:
     """The settings, and the file as the parts are told of it; a wrong option ends the process as
     argparse does. Raises ``ConfigError``."""
-    options = vars(make_parser(STANDALONE, StandaloneSettings, PAGES).parse_args(arguments))
+    options = vars(make_parser(kind.section, kind, pages).parse_args(arguments))
 
     from geminga_server.config.loading import load_config  # noqa: PLC0415 - not for --help
 
     file: Path | None = options.pop("config")
-    settings = load_config(StandaloneSettings, STANDALONE, file=file, flags=options)
-    told = parts_file(file) if file else NO_FILE
+    section = kind.section
+    settings = load_config(kind, section, file=file, flags=options)
+    told = parts_file(file, section) if file else NO_FILE
     zookeeper = load_config(ZooKeeperPartSettings, ZOOKEEPER, file=file)
     return (
         replace(settings, data_directory=settings.data_directory.absolute()),

@@ -6,6 +6,8 @@
 ``parts``         how each part is started and when it is ready
 ``lock``          one supervisor for each data directory
 ``endpoints``     where everything is, for people and programs: DATA/endpoints.json
+``operators``     what operators ask a running supervisor for
+``plan``          which parts a cluster has, and what each is told
 ``console``       what it prints: READY and what to try next
 ``metrics_page``  /metrics for ZooKeeper and the supervisor itself
 """

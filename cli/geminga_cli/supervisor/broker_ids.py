@@ -1,4 +1,5 @@
-"""Under which ids this data's broker may still have nodes in ZooKeeper: DATA/broker-ids.json.
+"""Under which ids a broker of this data may still have nodes in ZooKeeper: DATA/broker-ids.json,
+and DATA/broker-2-ids.json for the second one.
 
 ::
 
@@ -14,12 +15,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Container
 from pathlib import Path
 from typing import cast
 
 from geminga_cli.whole_file import keep_whole, read_record
 
-FILE_NAME = "broker-ids.json"
 FORMAT_VERSION = 1
 # ZooKeeper ends the sessions of the dead 6 s after its own start; this is that several times over,
 # should it be started again itself.
@@ -30,12 +31,20 @@ BROKER_ID = re.compile(r"[^\s,/]+:\d{1,5}")
 
 
 class BrokerIds:
-    """The memory of one life of a cluster, whose broker is ``own``. Writing raises ``OSError``."""
+    """The memory of the broker ``name``, whose id in this life is ``own``; ``others`` are those of
+    the brokers that run beside it, which may have what was its id. Writing raises ``OSError``.
 
-    def __init__(self, directory: Path, own: str) -> None:
-        self._path = directory / FILE_NAME
+    Each broker has a file of its own: two that took over what one dead broker left behind would
+    take it from each other.
+    """
+
+    def __init__(
+        self, directory: Path, name: str, own: str, *, others: Container[str] = frozenset[str]()
+    ) -> None:
+        self._path = directory / f"{name}-ids.json"
         self._own = own
-        self.former = tuple(one for one in _read(self._path) if one != own)[-IDS_MAX + 1 :]
+        former = (one for one in _read(self._path) if one != own and one not in others)
+        self.former = tuple(former)[-IDS_MAX + 1 :]
 
     def begin(self) -> None:
         """Before this life's broker makes its first node."""

@@ -8,10 +8,12 @@
      "supervisor": {"pid": 70},
      "zookeeper": {"pid": 71, "address": "127.0.0.1:2181", "metrics": "http://127.0.0.1:40123/metrics"},
      "bookie": {"pid": 72, ...},
-     "broker": {"pid": 73, ...}}
+     "broker": {"pid": 73, ...}, "broker-2": {"pid": 74, ...}}
 
-The file is there while the cluster is ready; it is replaced when a part was restarted, and removed
-by a clean stop. Words may be added; ``version`` changes when one changes its meaning.
+The two URLs are those of the first proxy, or of the first broker where there is no proxy. The file
+is there while the cluster is ready; it is replaced when a part was restarted or added, a part that
+an operator keeps down is left out of it, and a clean stop removes it. Words may be added;
+``version`` changes when one changes its meaning.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from geminga_cli.whole_file import read_record, write_whole
 
 FILE_NAME = "endpoints.json"
 FORMAT_VERSION = 1
+# The kinds of parts that clients connect to, the better first.
+ENTRANCES = ("proxy", "broker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +47,22 @@ class PartEndpoints:
 def endpoints_text(supervisor_pid: int, parts: Mapping[str, PartEndpoints]) -> str:
     """The whole file."""
     content: dict[str, object] = {"version": FORMAT_VERSION}
-    for name, part, address in (
-        ("service_url", "broker", "pulsar"),
-        ("web_service_url", "broker", "web"),
-    ):
-        if part in parts and address in parts[part].addresses:
-            content[name] = parts[part].addresses[address]
+    entrance = entrance_of(parts)
+    if entrance is not None:
+        content["service_url"], content["web_service_url"] = entrance
     content["supervisor"] = {"pid": supervisor_pid}
     content |= {name: part.record() for name, part in parts.items()}
     return json.dumps(content, indent=2) + "\n"
+
+
+def entrance_of(parts: Mapping[str, PartEndpoints]) -> tuple[str, str] | None:
+    """Where clients come in: the URL of the Pulsar protocol and that of REST, of the first proxy,
+    or of the first broker where there is no proxy; None where there is neither."""
+    for kind in ENTRANCES:
+        for name, part in parts.items():
+            if name == kind or name.startswith(f"{kind}-"):
+                return part.addresses["pulsar"], part.addresses["web"]
+    return None
 
 
 def endpoints_line(parts: Mapping[str, PartEndpoints]) -> str:

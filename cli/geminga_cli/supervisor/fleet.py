@@ -2,13 +2,14 @@
 
 All parts are started at once, because what takes long is starting Python and Java; a part that
 needs another is *released* (told to go on) once that one is ready. A part that ends unasked is
-started again after a pause that doubles with every failure. Stopping goes the other way round,
-one part after the other, each with a deadline::
+started again after a pause that doubles with every failure, unless an operator wants it to stay
+down. Stopping goes the other way round, one kind of parts after the other, each with a deadline::
 
     WAITING --Start--> STARTING --ready--> READY
-       ^                   |                 |
-       +-- not launched ---+                 |
-       +---- exited -------+-----------------+------ exited while stopping ----> ENDED
+     ^  ^                   |                |
+     |  +-- not launched ---+                |
+     |  +---- exited -------+----------------+------ exited while stopping ----> ENDED
+     +------ resume -------- DOWN <-- exited, kept down
 
 Times are seconds of one monotonic clock, given with every fact.
 """
@@ -18,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+
+from geminga_cli.errors import CannotObey
 
 RESTART_FIRST_S = 0.1
 RESTART_LIMIT_S = 10.0
@@ -41,6 +44,7 @@ IMPATIENCE = "everything is to end at once"
 SLOW_START = "it was not ready in time"
 SLOW_STOP = "it did not end in time"
 HANGS = "its event loop hangs"
+ASKED_FOR = "an operator asked for it"
 
 
 class Phase(Enum):
@@ -49,16 +53,26 @@ class Phase(Enum):
     WAITING = "waiting"  # for its (next) start
     STARTING = "starting"  # it runs, and has not said that it is ready
     READY = "ready"
+    DOWN = "down"  # an operator keeps it so
     ENDED = "ended"  # it will not be started again
 
 
 @dataclass(frozen=True, slots=True)
 class PartRules:
-    """What a part needs, and how many seconds after a stop began it is killed at the latest."""
+    """What a part needs, and how many seconds after a stop began it is killed at the latest.
+
+    Parts of one ``kind`` stop together; one without is alone.
+    """
 
     name: str
     stop_deadline_s: float
     needs: tuple[str, ...] = ()
+    kind: str = ""
+
+    @property
+    def group(self) -> str:
+        """What stops together."""
+        return self.kind or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,20 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Freeze:
+    """Have the part's process stand still."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thaw:
+    """Let the process that stands still go on."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
 class Restart:
     """Nothing to do but to say it: the part has no process and is started again in a while."""
 
@@ -110,7 +138,7 @@ class Finish:
     failed: str | None
 
 
-Order = Start | Release | Terminate | Kill | Restart | Announce | Finish
+Order = Start | Release | Terminate | Kill | Freeze | Thaw | Restart | Announce | Finish
 
 
 @dataclass(slots=True)
@@ -122,6 +150,8 @@ class _Part:
     is_released: bool = False
     is_asked_to_stop: bool = False
     is_killed: bool = False
+    is_paused: bool = False
+    is_kept_down: bool = False
     # When it is to be started (WAITING), was last released (STARTING), became ready (READY).
     since_s: float = 0.0
     failures: int = 0
@@ -140,7 +170,8 @@ def restart_delay_s(failures: int) -> float:
 
 @dataclass(slots=True)
 class Fleet:
-    """The parts in the order of their dependence: none needs one that comes after it."""
+    """The parts in the order of their dependence: none needs one that comes after it, and those of
+    one kind stand together."""
 
     rules: Sequence[PartRules]
     _parts: dict[str, _Part] = field(init=False)
@@ -164,6 +195,68 @@ class Fleet:
         """Where ``part`` is now."""
         return self._parts[part].phase
 
+    def names(self) -> list[str]:
+        """The parts, in the order of their dependence."""
+        return list(self._parts)
+
+    def is_paused(self, part: str) -> bool:
+        """Whether an operator has the part stand still."""
+        return self._parts[part].is_paused
+
+    # --- what operators ask for ---------------------------------------------------------------
+
+    def kill(self, name: str, *, keep_down: bool) -> list[Order]:
+        """End the part's process as a crash would, and start it again unless it is kept down.
+
+        Raises ``CannotObey``, as all of these do.
+        """
+        part = self._part_asked_for(name)
+        if not part.runs:
+            raise CannotObey(f"{name} is {part.phase.value}, it has no process to kill")
+        part.is_killed, part.is_kept_down = True, keep_down
+        return [Kill(name, ASKED_FOR)]
+
+    def pause(self, name: str) -> list[Order]:
+        """Have the part stand still. It is not taken for one that hangs."""
+        part = self._part_asked_for(name)
+        if part.phase is not Phase.READY or part.is_killed:
+            raise CannotObey(f"{name} is {part.phase.value}, only a part that is ready is paused")
+        part.is_paused = True
+        return [Freeze(name)]
+
+    def resume(self, name: str, now_s: float) -> list[Order]:
+        """Let the part that stands still go on; start the one that was kept down."""
+        part = self._part_asked_for(name)
+        if part.is_paused:
+            part.is_paused = False
+            return [Thaw(name)]
+        if part.phase is not Phase.DOWN:
+            raise CannotObey(f"{name} is {part.phase.value}, neither paused nor kept down")
+        part.phase, part.since_s, part.failures = Phase.WAITING, now_s, 0
+        return self.tick(now_s)
+
+    def add(self, rules: PartRules, now_s: float) -> list[Order]:
+        """Start one more part, which joins those of its kind: it stops with them."""
+        self.require_going_on()
+        assert rules.name not in self._parts
+        assert all(name in self._parts for name in rules.needs)
+        parts = list(self._parts.values())
+        places = [place for place, each in enumerate(parts, 1) if each.rules.group == rules.group]
+        parts.insert(places[-1] if places else len(parts), _Part(rules, since_s=now_s))
+        self._parts = {each.rules.name: each for each in parts}
+        return self.tick(now_s)
+
+    def require_going_on(self) -> None:
+        """Raise ``CannotObey`` where a stop has begun."""
+        if self.is_stopping:
+            raise CannotObey("everything is stopping")
+
+    def _part_asked_for(self, name: str) -> _Part:
+        self.require_going_on()
+        if name not in self._parts:
+            raise CannotObey(f"there is no part {name!r}; there are {', '.join(self._parts)}")
+        return self._parts[name]
+
     # --- facts --------------------------------------------------------------------------------
 
     def begin(self, now_s: float) -> list[Order]:
@@ -185,7 +278,7 @@ class Fleet:
     def hangs(self, name: str) -> list[Order]:
         """A part that served gives no sign of life: only a new process will."""
         part = self._parts[name]
-        if part.phase is not Phase.READY or part.is_killed or self.is_stopping:
+        if part.phase is not Phase.READY or part.is_killed or part.is_paused or self.is_stopping:
             return []
         part.is_killed = True
         return [Kill(name, HANGS)]
@@ -227,10 +320,9 @@ class Fleet:
     def next_tick_s(self) -> float | None:
         """When ``tick`` has something to do, if nothing else happens; None for never."""
         if self._stop_began_s is not None:
-            current = self._stopping()
-            if current is None or current.is_killed:
-                return None
-            return self._stop_began_s + current.rules.stop_deadline_s
+            stopping = [part for part in self._stopping() if not part.is_killed]
+            deadlines = (self._stop_began_s + part.rules.stop_deadline_s for part in stopping)
+            return min(deadlines, default=None)
         times = [
             part.since_s + (START_TIMEOUT_S if part.phase is Phase.STARTING else 0)
             for part in self._parts.values()
@@ -247,10 +339,13 @@ class Fleet:
         assert part.runs
         was_stable = part.phase is Phase.READY and now_s - part.since_s >= STABLE_AFTER_S
         part.failures = 1 if was_stable else part.failures + 1
-        part.is_released = part.is_killed = False
+        part.is_released = part.is_killed = part.is_paused = False
         if self._stop_began_s is not None:
             part.phase = Phase.ENDED
             return self._stop_next(now_s)
+        if part.is_kept_down:
+            part.phase, part.is_kept_down = Phase.DOWN, False
+            return []
         if (is_hopeless or part.failures >= START_ATTEMPTS_MAX) and not self._is_announced:
             part.phase, self._failed = Phase.ENDED, name
             return self.stop(now_s)
@@ -279,30 +374,30 @@ class Fleet:
             and now_s >= part.since_s + START_TIMEOUT_S
         )
 
-    def _stopping(self) -> _Part | None:
-        """The part whose turn it is to end: the last one that still runs."""
-        return next((part for part in reversed(self._parts.values()) if part.runs), None)
+    def _stopping(self) -> list[_Part]:
+        """The parts whose turn it is to end: those that still run of the last kind that does."""
+        running = [part for part in self._parts.values() if part.runs]
+        return [part for part in running if part.rules.group == running[-1].rules.group]
 
     def _stop_next(self, now_s: float) -> list[Order]:
-        current = self._stopping()
-        if current is None:
+        stopping = self._stopping()
+        if not stopping:
             if self._is_finished:
                 return []
             self._is_finished = True
             return [Finish(self._failed)]
-        if current.is_asked_to_stop:
-            return []
-        current.is_asked_to_stop = True
-        return [Terminate(current.rules.name), *self._overdue_stops(now_s)]
+        asked: list[Order] = []
+        for part in stopping:
+            if not part.is_asked_to_stop:
+                part.is_asked_to_stop = True
+                asked.append(Terminate(part.rules.name))
+        return asked + self._overdue_stops(now_s) if asked else []
 
     def _overdue_stops(self, now_s: float) -> list[Order]:
         assert self._stop_began_s is not None
-        current = self._stopping()
-        if (
-            current is None
-            or current.is_killed
-            or now_s < self._stop_began_s + current.rules.stop_deadline_s
-        ):
-            return []
-        current.is_killed = True
-        return [Kill(current.rules.name, SLOW_STOP)]
+        orders: list[Order] = []
+        for part in self._stopping():
+            if not part.is_killed and now_s >= self._stop_began_s + part.rules.stop_deadline_s:
+                part.is_killed = True
+                orders.append(Kill(part.rules.name, SLOW_STOP))
+        return orders

@@ -1,4 +1,4 @@
-"""How each part of a standalone is started; when it is ready is ``supervisor``'s to find out.
+"""How each part of a cluster is started; when it is ready is ``supervisor``'s to find out.
 
 Nothing here needs an event loop, so that the processes are under way before the supervisor has
 imported asyncio: Java and two Pythons take longest, and it is their start that people wait for.
@@ -34,6 +34,11 @@ class Part(Protocol):
         """What it needs, and how long its end may take."""
         ...
 
+    @property
+    def log_file(self) -> Path | None:
+        """Where its log goes; None: where the supervisor's goes."""
+        ...
+
     def launch(self) -> Process:
         """Start its process, once the one before has ended. Raises ``OSError`` if it cannot."""
         ...
@@ -55,6 +60,7 @@ class ZooKeeperPart:
     ) -> None:
         self.rules = rules
         self.settings = settings
+        self.log_file: Path | None = settings.log_file
         self._installation = installation
         self._inherited = inherited
 
@@ -92,17 +98,21 @@ class PythonPart:
         options: Mapping[str, str],
         *,
         control_socket: Path,
+        log_file: Path | None = None,
         inherited: Sequence[int] = (),
     ) -> None:
         self.rules = rules
         self.command = command
         self.options = options
         self._control_socket = control_socket
+        self.log_file = log_file
         self._inherited = inherited
         self._gate: Gate | None = None
 
     def launch(self) -> Process:
         """Start the process; it imports what it needs and then waits to be released."""
+        if self.log_file is not None:
+            self.log_file.parent.mkdir(exist_ok=True)
         if self._gate is not None:
             self._gate.close()
             self._gate = None  # should there be no descriptors for another
@@ -112,7 +122,7 @@ class PythonPart:
             PART_NAME_VARIABLE: self.rules.name,
             **gate.variables(),
         }
-        command = Command(self.words(), {**os.environ, **variables})
+        command = Command(self.words(), {**os.environ, **variables}, self.log_file)
         try:
             return Process(command, (*self._inherited, gate.entrance))
         finally:

@@ -20,6 +20,8 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 # ZooKeeper only logs warnings: this is years of them.
 LOG_FILE_BYTES_MAX = 10 * 1024 * 1024
+# How much of a log is looked at from its end: more lines than a terminal keeps.
+TAIL_BYTES_MAX = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,17 @@ def _open_log(path: Path) -> int:
     except FileNotFoundError:
         pass
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+def log_tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a log file; none where nothing was logged yet."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - TAIL_BYTES_MAX))
+            text = log.read().decode(errors="backslashreplace")
+    except FileNotFoundError:
+        return []
+    return text.splitlines()[-lines:]
 
 
 def _die_with_parent(parent_pid: int) -> Callable[[], None] | None:

@@ -9,17 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 from geminga_cli.errors import StartFailed
 from geminga_cli.standard_input import STANDARD_INPUT, drop_some, is_stream
-from geminga_cli.supervisor.broker_ids import SESSIONS_OVER_AFTER_S, BrokerIds
+from geminga_cli.supervisor.broker_ids import SESSIONS_OVER_AFTER_S
 from geminga_cli.supervisor.console import Tools, next_steps, no_sync_warning, ready_line
 from geminga_cli.supervisor.endpoints import (
     EndpointsFile,
     PartEndpoints,
     endpoints_line,
     endpoints_text,
+    entrance_of,
 )
 from geminga_cli.supervisor.fleet import Fleet
 from geminga_cli.supervisor.parts import Part
-from geminga_cli.supervisor.settings import BROKER, ZOOKEEPER, StandaloneSettings
+from geminga_cli.supervisor.plan import Plan
+from geminga_cli.supervisor.settings import ZOOKEEPER, StandaloneSettings
 from geminga_cli.supervisor.supervisor import Launched, Supervisor
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
@@ -31,49 +33,50 @@ from geminga_server.run import ExitCode, is_uvloop_running, prepare_open_files, 
 log = logging.getLogger(__name__)
 
 
-def supervise(
-    settings: StandaloneSettings,
-    fleet: Fleet,
-    parts: Mapping[str, Part],
-    launched: Launched,
-    broker_ids: BrokerIds,
-) -> None:
+def supervise(plan: Plan, fleet: Fleet, launched: Launched) -> None:
     """Return when everything has ended as it was asked to. Raises ``StartFailed``."""
+    settings = plan.settings
     configure_logging("supervisor", level=settings.log_level, is_json=settings.log_json)
     prepare_open_files()
     if not settings.sync and settings.log_json:
         log.warning(no_sync_warning())
     tune_memory()
     # The parts wait for us before they touch ZooKeeper: this comes in time.
-    _remember(broker_ids.begin)
+    for ids in plan.broker_ids.values():
+        _remember(ids.begin)
     with asyncio.Runner(loop_factory=uvloop_factory()) as runner:
-        failed = runner.run(_supervise(settings, fleet, parts, launched, broker_ids))
+        failed = runner.run(_supervise(plan, fleet, launched))
     if failed is not None:
         raise StartFailed(failed, _where_to_look(settings, failed))
 
 
-async def _supervise(
-    settings: StandaloneSettings,
-    fleet: Fleet,
-    parts: Mapping[str, Part],
-    launched: Launched,
-    broker_ids: BrokerIds,
-) -> str | None:
+async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None:
     assert is_uvloop_running()
     loop = asyncio.get_running_loop()
+    settings = plan.settings
 
     def forget_former() -> None:
-        loop.call_later(SESSIONS_OVER_AFTER_S, _remember, broker_ids.forget_former)
+        for ids in plan.broker_ids.values():
+            loop.call_later(SESSIONS_OVER_AFTER_S, _remember, ids.forget_former)
 
-    announcer = Announcer(settings, tuple(parts), on_first=forget_former)
+    def add_part(kind: str) -> Part:
+        part = plan.add(kind)
+        name = part.rules.name
+        if name in plan.broker_ids:
+            _remember(plan.broker_ids[name].begin)
+            loop.call_later(SESSIONS_OVER_AFTER_S, _remember, plan.broker_ids[name].forget_former)
+        return part
+
+    announcer = Announcer(settings, fleet.names, on_first=forget_former)
     supervisor = Supervisor(
         fleet,
-        parts,
+        plan.parts,
         launched,
         control_socket=settings.control_socket,
         network=AsyncioNetwork(),
         clock=SystemClock(),
         on_ready=announcer.announce,
+        add_part=add_part,
         hang_limit_s=settings.hang_limit_s,
         log_level=settings.log_level,
     )
@@ -82,8 +85,9 @@ async def _supervise(
             stop_at_end_of_input(loop, supervisor.stop)
         failed = await supervisor.run()
         loop.remove_reader(STANDARD_INPUT)
-        if supervisor.returncode(BROKER) == ExitCode.OK:
-            _remember(broker_ids.end)
+        for name, ids in plan.broker_ids.items():
+            if supervisor.returncode(name) == ExitCode.OK:
+                _remember(ids.end)
     announcer.close()
     return failed
 
@@ -102,19 +106,19 @@ def stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], Non
 class Announcer:
     """Says once on standard output that everything is ready; keeps the endpoints file right.
 
-    ``order`` are the parts' names as the fleet has them, ``on_first`` is called with the first
+    ``names`` tells the parts' names as the fleet has them, ``on_first`` is called with the first
     announcement. What cannot be written is logged: a cluster need not end for it.
     """
 
     def __init__(
         self,
         settings: StandaloneSettings,
-        order: Sequence[str],
+        names: Callable[[], Sequence[str]],
         *,
         on_first: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
-        self._order = order
+        self._names = names
         self._on_first = on_first
         self._file = EndpointsFile(settings.data_directory)
         self._is_said = False
@@ -133,8 +137,7 @@ class Announcer:
             self._say(endpoints)
         except OSError as error:  # whoever read it has gone
             log.warning("nobody reads that all is ready", extra={"reason": str(error)})
-        addresses = endpoints[BROKER].addresses
-        announce_readiness(f"{addresses['pulsar']} {addresses['web']}")
+        announce_readiness(" ".join(entrance_of(endpoints) or ()))
         self._on_first()
 
     def close(self) -> None:
@@ -142,10 +145,11 @@ class Announcer:
         self._file.remove()
 
     def _say(self, endpoints: Mapping[str, PartEndpoints]) -> None:
-        addresses = endpoints[BROKER].addresses
-        print(ready_line(addresses["pulsar"], addresses["web"]))
+        entrance = entrance_of(endpoints)
+        assert entrance is not None, "all parts are ready, and one of them is a broker"
+        print(ready_line(*entrance))
         if not self._settings.quiet:
-            print(next_steps(addresses["pulsar"], addresses["web"], Tools.at_hand()))
+            print(next_steps(*entrance, Tools.at_hand()))
         print(endpoints_line(endpoints), flush=True)
 
     def _in_order(self, ready: Mapping[str, PartEndpoints]) -> dict[str, PartEndpoints]:
@@ -153,7 +157,7 @@ class Announcer:
         endpoints: dict[str, PartEndpoints] = {}
         if self._settings.zookeeper:
             endpoints[ZOOKEEPER] = PartEndpoints(None, {"address": self._settings.zookeeper})
-        return endpoints | {name: ready[name] for name in self._order if name in ready}
+        return endpoints | {name: ready[name] for name in self._names() if name in ready}
 
 
 def _remember(write: Callable[[], None]) -> None:
@@ -165,6 +169,5 @@ def _remember(write: Callable[[], None]) -> None:
 
 
 def _where_to_look(settings: StandaloneSettings, part: str) -> str:
-    if part == ZOOKEEPER:
-        return f"its log is {settings.data_directory / ZOOKEEPER / 'zookeeper.log'}"
-    return "its own words are above"
+    log_file = settings.log_file(part)
+    return f"its log is {log_file}" if log_file else "its own words are above"

@@ -1,7 +1,8 @@
-"""What ``geminga standalone`` is told: by file, environment or flags (``geminga_server.config``).
+"""What ``geminga standalone`` and ``geminga cluster up`` are told: by file, environment or flags
+(``geminga_server.config``).
 
 One file tells the parts as well: what stands below ``[zookeeper]``, ``[bookie]`` and ``[broker]``
-in it. What the standalone decides for them it decides alone: there it is refused.
+in it. What the supervisor decides for them it decides alone: there it is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from annotated_types import Ge, Le
 
@@ -24,11 +25,15 @@ from geminga_server.errors import ConfigError
 LOCALHOST = "127.0.0.1"
 CONTROL_SOCKET_NAME = "control.sock"
 PORT_MAX = 65_535
+# Of one kind, on one machine: a hundred processes at most.
+PARTS_MAX = 16
 
 STANDALONE = "standalone"
+CLUSTER = "cluster"
 ZOOKEEPER = "zookeeper"
 BOOKIE = "bookie"
 BROKER = "broker"
+PROXY = "proxy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +53,7 @@ class StandaloneSettings:
     """The port of the embedded ZooKeeper; 0 takes a free one."""
     zookeeper: str = ""
     """Your own ZooKeeper instead of the embedded one; `HOST:PORT/path` keeps to a path."""
-    num_bookies: Annotated[int, Ge(0), Le(16)] = 0
+    num_bookies: Annotated[int, Ge(0), Le(PARTS_MAX)] = 0
     """How many bookies; with 3 or more, each message is stored on three. 0: as many as the data is
     on, 1 for a new cluster."""
     bind_address: str = LOCALHOST
@@ -71,15 +76,39 @@ class StandaloneSettings:
     log_json: bool = False
     """Log one JSON object a line."""
 
+    # Where they stand in a file.
+    section: ClassVar[str] = STANDALONE
+
     @property
     def log_level(self) -> str:
         """From which level on everything logs."""
         return "WARNING" if self.quiet else "INFO"
 
     @property
+    def cluster(self) -> str:
+        """The cluster's name: that of a standalone also where it has grown, as namespaces name the
+        cluster that they live in."""
+        return STANDALONE
+
+    @property
     def bookies(self) -> tuple[str, ...]:
         """The bookies' names; the first keeps its own when others join it."""
-        return tuple(map(bookie_name, range(1, self.num_bookies + 1)))
+        return names_of(BOOKIE, self.num_bookies)
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The brokers' names."""
+        return (BROKER,)
+
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        """The proxies' names."""
+        return ()
+
+    @property
+    def entrances(self) -> tuple[str, ...]:
+        """Where clients may come in, in the order of their ports: the first is told to them."""
+        return (*self.proxies, *self.brokers)
 
     @property
     def advertised_host(self) -> str:
@@ -97,44 +126,120 @@ class StandaloneSettings:
         """Where the supervisor listens for its parts."""
         return self.data_directory / CONTROL_SOCKET_NAME
 
+    def log_file(self, part: str) -> Path | None:
+        """Where the part's log goes; None: where the supervisor's own goes."""
+        return self.data_directory / ZOOKEEPER / "zookeeper.log" if part == ZOOKEEPER else None
+
+    @property
+    def bookies_default(self) -> int:
+        """How many bookies a new cluster has."""
+        return 1
+
+    @property
+    def stop_deadlines_s(self) -> Mapping[str, float]:
+        """Seconds after a stop began, by kind; the last is below the 5 s that a user waits."""
+        return {PROXY: 1.0, BROKER: 2.0, BOOKIE: 3.5, ZOOKEEPER: 4.5}
+
+    @property
+    def broker_close_budget_s(self) -> float:
+        """What a broker may spend, of its seconds above, on topics whose bookies do not answer."""
+        return 1.2
+
     def wanted_ports(self) -> dict[str, int]:
         """Every port that was chosen, by what chose it; 0 is any free one.
 
-        Raises ``ConfigError`` where there are no ports left for the last bookies.
+        Raises ``ConfigError`` where there are no ports left for the last parts of a kind.
         """
-        ports = {"--broker-port": self.broker_port, "--web-port": self.web_port}
-        if not self.zookeeper:
-            ports["--zookeeper-port"] = self.zookeeper_port
-        for index, name in enumerate(self.bookies):
-            option = "--bookie-port" if index == 0 else f"--bookie-port (for {name})"
-            ports[option] = self.bookie_port + index if self.bookie_port else 0
-        if max(ports.values()) > PORT_MAX:
-            raise ConfigError(
-                f"--bookie-port {self.bookie_port} leaves no ports for {self.num_bookies} bookies, "
-                f"which take one after the other: choose {PORT_MAX - self.num_bookies + 1} or less"
-            )
+        ports: dict[str, int] = {}
+        for option, first, names in (
+            ("--broker-port", self.broker_port, self.entrances),
+            ("--web-port", self.web_port, self.entrances),
+            ("--bookie-port", self.bookie_port, self.bookies),
+            ("--zookeeper-port", self.zookeeper_port, () if self.zookeeper else (ZOOKEEPER,)),
+        ):
+            if first and first + len(names) - 1 > PORT_MAX:
+                raise ConfigError(
+                    f"{option} {first} leaves no ports for {len(names)} parts, which take one "
+                    f"after the other: choose {PORT_MAX - len(names) + 1} or less"
+                )
+            for index, name in enumerate(names):
+                words = option if index == 0 else f"{option} (for {name})"
+                ports[words] = first + index if first else 0
         return ports
 
 
-def bookie_name(number: int) -> str:
-    """The name of a bookie, the first being 1."""
-    return BOOKIE if number == 1 else f"{BOOKIE}-{number}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings(StandaloneSettings):
+    """Settings of a cluster of several brokers on one machine."""
+
+    num_brokers: Annotated[int, Ge(1), Le(PARTS_MAX)] = 3
+    """How many brokers."""
+    broker_port: Port = 6650
+    """The port of the Pulsar protocol of the first broker; the others take the ports after it. 0
+    takes free ones."""
+    web_port: Port = 8080
+    """The port of REST and metrics of the first broker; the others take the ports after it. 0 takes
+    free ones."""
+    num_bookies: Annotated[int, Ge(0), Le(PARTS_MAX)] = 0
+    """How many bookies; with 3 or more, each message is stored on three. 0: as many as the data is
+    on, 3 for a new cluster."""
+
+    section: ClassVar[str] = CLUSTER
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The brokers' names."""
+        return names_of(BROKER, self.num_brokers)
+
+    def log_file(self, part: str) -> Path | None:
+        """A file for each part: what a dozen of them log at once would be hard to read."""
+        if part == ZOOKEEPER:
+            return self.data_directory / ZOOKEEPER / "zookeeper.log"
+        return self.data_directory / "logs" / f"{part}.log"
+
+    @property
+    def bookies_default(self) -> int:
+        """How many bookies a new cluster has: so many that each message is stored on three."""
+        return 3
+
+    @property
+    def stop_deadlines_s(self) -> Mapping[str, float]:
+        """Longer than those of a standalone: all parts of a kind stop at once, on few cores."""
+        return {PROXY: 3.0, BROKER: 8.0, BOOKIE: 12.0, ZOOKEEPER: 15.0}
+
+    @property
+    def broker_close_budget_s(self) -> float:
+        """What a broker may spend, of its seconds above, on topics whose bookies do not answer."""
+        return 3.0
 
 
-def with_bookies_of_data(settings: StandaloneSettings) -> StandaloneSettings:
+def numbered(kind: str, number: int) -> str:
+    """The name of a part, the first of its kind being 1."""
+    return kind if number == 1 else f"{kind}-{number}"
+
+
+def names_of(kind: str, number: int) -> tuple[str, ...]:
+    """The names of so many parts of a kind."""
+    return tuple(numbered(kind, each) for each in range(1, number + 1))
+
+
+SettingsT = TypeVar("SettingsT", bound=StandaloneSettings)
+
+
+def with_bookies_of_data(settings: SettingsT) -> SettingsT:
     """The settings with as many bookies as were asked for, or else as the data is on.
 
     Raises ``TooFewBookies`` where data would be out of reach.
     """
     directory, wanted = settings.data_directory, settings.num_bookies
-    names = map(bookie_name, count(1))
+    names = (numbered(BOOKIE, number) for number in count(1))
     stored = sum(1 for _ in takewhile(lambda name: (directory / name).is_dir(), names))
     if wanted and wanted < stored:
         raise TooFewBookies(directory, stored, wanted)
-    return replace(settings, num_bookies=wanted or stored or 1)
+    return replace(settings, num_bookies=wanted or stored or settings.bookies_default)
 
 
-# What the standalone tells its parts, and by which setting of its own; empty: it chooses alone.
+# What the supervisor tells the parts, and by which setting of its own; empty: it chooses alone.
 DECIDED: Mapping[str, Mapping[str, str]] = {
     ZOOKEEPER: {
         "data_directory": "data_directory",
@@ -155,6 +260,8 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
     },
     BROKER: {
         "cluster": "",
+        "cluster_service_url": "",
+        "cluster_web_service_url": "",
         "initialize": "",
         "zookeeper": "zookeeper",
         "bind_address": "bind_address",
@@ -169,7 +276,7 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PartsFile:
-    """The file of a standalone as its parts see it: where it is, and which settings stand below
+    """The file of a cluster as its parts see it: where it is, and which settings stand below
     each part's section (``log.ensemble_size`` for a nested one).
 
     ``heap_max_mib`` is the one setting of ZooKeeper that is left to the user: Java reads no TOML.
@@ -192,29 +299,30 @@ class PartsFile:
 NO_FILE = PartsFile()
 
 
-def parts_file(path: Path) -> PartsFile:
+def parts_file(path: Path, own_section: str = STANDALONE) -> PartsFile:
     """What the TOML file at ``path``, which can be read, holds for the parts.
 
-    Raises ``ConfigError`` where it has other sections, or settings that are the standalone's.
+    Raises ``ConfigError`` where it has other sections than these and ``own_section``, or settings
+    that the supervisor decides.
     """
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     given: dict[str, frozenset[str]] = {}
     for section, table in content.items():
-        if section == STANDALONE:
+        if section == own_section:
             continue
         if section not in DECIDED:
-            known = (STANDALONE, *DECIDED)
+            known = (own_section, *DECIDED)
             meant = difflib.get_close_matches(section, known, n=1)
             raise ConfigError(
-                f"file {path}: [{section}] is no section for a standalone; "
+                f"file {path}: [{section}] is no section for a {own_section}; "
                 + (f"[{meant[0]}]?" if meant else f"there are {', '.join(known)}")
             )
         given[section] = frozenset(_names(cast("dict[str, Any]", table)))
         for name in sorted(given[section] & DECIDED[section].keys()):
             own = DECIDED[section][name]
-            instead = f"give {own} below [{STANDALONE}] instead" if own else "leave it out"
+            instead = f"give {own} below [{own_section}] instead" if own else "leave it out"
             raise ConfigError(
-                f"file {path}, [{section}] {name}: a standalone decides this itself; {instead}"
+                f"file {path}, [{section}] {name}: a {own_section} decides this itself; {instead}"
             )
     return PartsFile(path.absolute(), given)
 

@@ -7,6 +7,7 @@ goes to the fleet at once, and its orders are carried out before the next fact.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 from collections import Counter, deque
@@ -16,24 +17,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geminga_cli.embedded_zookeeper.words import measurements, wait_until_ready
+from geminga_cli.errors import CannotObey
 from geminga_cli.supervisor.endpoints import PartEndpoints
 from geminga_cli.supervisor.fleet import (
     START_TIMEOUT_S,
     Announce,
     Finish,
     Fleet,
+    Freeze,
     Kill,
     Order,
+    Phase,
     Release,
     Restart,
     Start,
     Terminate,
+    Thaw,
 )
 from geminga_cli.supervisor.metrics_page import MetricsPage
 from geminga_cli.supervisor.parts import Part, ZooKeeperPart
 from geminga_cli.supervisor.process import Process, exit_words
 from geminga_cli.supervisor.watch import exit_of
 from geminga_runtime.clock import Clock
+from geminga_runtime.control_codec import Instruction, InstructionAnswer
+from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 from geminga_server.control import ControlServer, PartSession
@@ -46,8 +53,15 @@ log = logging.getLogger(__name__)
 METRICS_HOST = "127.0.0.1"
 # How often a part is asked for a sign of life within the time in which it must give one.
 LOOKS_PER_LIMIT = 10
+STATUS = "status"
 
 OnReady = Callable[[Mapping[str, PartEndpoints]], None]
+AddPart = Callable[[str], Part]
+
+
+def add_nothing(kind: str) -> Part:
+    """A supervisor whose parts are those it began with."""
+    raise CannotObey(f"no {kind} can be added here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,7 @@ class Supervisor(Service):
     ``on_ready`` is called with every part's endpoints when everything is ready, and again each
     time a restarted part is. A part that serves and then gives no sign of life for
     ``hang_limit_s`` is killed and started again; 0 is never. ``log_level`` is that of all of us.
+    ``add_part`` makes another part of a kind and adds it to ``parts``, for operators.
     """
 
     def __init__(
@@ -76,6 +91,7 @@ class Supervisor(Service):
         network: Network,
         clock: Clock,
         on_ready: OnReady,
+        add_part: AddPart = add_nothing,
         hang_limit_s: float = 0.0,
         log_level: str = "INFO",
     ) -> None:
@@ -85,6 +101,7 @@ class Supervisor(Service):
         self._launched = launched
         self._clock = clock
         self._on_ready = on_ready
+        self._add_part = add_part
         self._hang_limit_s = hang_limit_s
         self._log_level = log_level
         self._processes = dict(launched.processes)
@@ -96,7 +113,7 @@ class Supervisor(Service):
         self._is_debugging = False
         self._timer: asyncio.TimerHandle | None = None
         self._finished: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._control = ControlServer(control_socket, self._greet)
+        self._control = ControlServer(control_socket, self._greet, self._obey)
         self._page = MetricsPage(network, METRICS_HOST, 0, self.render_metrics)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -161,6 +178,9 @@ class Supervisor(Service):
                 extra={"child": name, "pid": process.pid, "how": exit_words(returncode)},
             )
         self._carry_out(self._fleet.exited(name, returncode, self._clock.monotonic()))
+        if self._fleet.phase(name) is Phase.DOWN:
+            self._endpoints.pop(name, None)
+            self._on_ready(self._endpoints)
 
     def _tick(self) -> None:
         self._carry_out(self._fleet.tick(self._clock.monotonic()))
@@ -188,6 +208,13 @@ class Supervisor(Service):
                 self._release(name)
             case Terminate(name):
                 self._signal(name, signal.SIGTERM)
+                self._signal(name, signal.SIGCONT)  # one that stands still would not hear it
+            case Freeze(name):
+                log.warning("part is paused", extra={"child": name})
+                self._signal(name, signal.SIGSTOP)
+            case Thaw(name):
+                log.warning("part goes on", extra={"child": name})
+                self._signal(name, signal.SIGCONT)
             case Kill(name, reason):
                 log.warning("part is killed", extra={"child": name, "reason": reason})
                 self._signal(name, signal.SIGKILL)
@@ -222,6 +249,60 @@ class Supervisor(Service):
         part.release()
         if isinstance(part, ZooKeeperPart):
             self.spawn(self._wait_for_zookeeper(name, part), name="wait for zookeeper")
+
+    # --- operators ----------------------------------------------------------------------------
+
+    def _obey(self, instruction: Instruction) -> InstructionAnswer:
+        """Do what ``geminga cluster`` asks for. What takes longer is only begun: ``status`` tells
+        how far it is."""
+        words = {"action": instruction.action, "child": instruction.part or "all"}
+        log.log(
+            logging.DEBUG if instruction.action == STATUS else logging.INFO,
+            "operator asks",
+            extra=words,
+        )
+        try:
+            told = self._instructed(instruction)
+        except GemingaError as error:
+            return InstructionAnswer(is_done=False, text=str(error))
+        return InstructionAnswer(is_done=True, text=json.dumps(told))
+
+    def _instructed(self, instruction: Instruction) -> object:
+        """What is to be told of it, as JSON. Raises ``CannotObey``, ``UnusablePort``."""
+        name, now_s = instruction.part, self._clock.monotonic()
+        match instruction.action:
+            case "status":
+                return {part: self._status_of(part) for part in self._parts}
+            case "kill":
+                keep_down = "keep_down" in instruction.options
+                self._carry_out(self._fleet.kill(name, keep_down=keep_down))
+            case "pause":
+                self._carry_out(self._fleet.pause(name))
+            case "resume":
+                self._carry_out(self._fleet.resume(name, now_s))
+            case "add":
+                self._fleet.require_going_on()
+                name = self._add_part(name).rules.name
+                self._carry_out(self._fleet.add(self._parts[name].rules, now_s))
+            case "stop":
+                asyncio.get_running_loop().call_soon(self.stop)  # after the answer was sent
+            case _:
+                raise CannotObey(f"this supervisor does not know {instruction.action!r}")
+        return self._status_of(name) if name else {}
+
+    def _status_of(self, name: str) -> dict[str, object]:
+        """A part as operators see it."""
+        process, endpoints = self._processes.get(name), self._endpoints.get(name)
+        log_file = self._parts[name].log_file
+        state = "paused" if self._fleet.is_paused(name) else self._fleet.phase(name).value
+        return {
+            "part": name,
+            "state": state,
+            "pid": process.pid if process else None,
+            "restarts": self._restarts[name],
+            "log": str(log_file) if log_file else None,
+            "addresses": dict(endpoints.addresses) if endpoints else {},
+        }
 
     # --- finding out --------------------------------------------------------------------------
 
@@ -269,7 +350,8 @@ class Supervisor(Service):
         while session.is_open and silent_looks < LOOKS_PER_LIMIT:
             session.ping()
             await asyncio.sleep(limit_s / LOOKS_PER_LIMIT)
-            silent_looks = silent_looks + 1 if session.is_silent else 0
+            is_silent = session.is_silent and not self._fleet.is_paused(name)
+            silent_looks = silent_looks + 1 if is_silent else 0
         process = self._processes.get(name)
         if session.is_open and process is not None and process.pid == session.pid:
             self._carry_out(self._fleet.hangs(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.errors import NotInitialized
 from geminga_cluster.initialize import (
+    ATTEMPTS_MAX,
     ClusterUrls,
     check_initialized,
     initialize_cluster_metadata,
@@ -21,7 +23,8 @@ from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies, RetentionPolicies
 from geminga_protocol.records.tenants import TenantInfo
-from geminga_runtime.coordination import Coordination
+from geminga_runtime.coordination import Coordination, VersionMismatch
+from geminga_simulation.interception import InstantSession
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "records" / "zookeeper.jsonl"
 URLS = ClusterUrls("http://127.0.0.1:28080", "pulsar://127.0.0.1:26650")
@@ -163,3 +166,30 @@ async def test_a_broker_of_an_initialized_cluster_may_start(coordination: Coordi
     assert await is_initialized(coordination, "golden")
     await check_initialized(coordination, "golden")
     assert not await is_initialized(coordination, "other")
+
+
+async def test_brokers_that_enter_a_cluster_together_all_succeed(
+    session: Callable[[str], Coordination], tree: Tree
+) -> None:
+    """Each changes the records of tenants and namespaces that the others change."""
+    await initialize(session("0"), "first")
+    await asyncio.gather(*(initialize(session(str(number)), "second") for number in range(3)))
+    tenant = TenantInfo.decode(tree()["/admin/policies/public"])
+    assert tenant.allowed_clusters == ("first", "second")
+
+
+async def test_a_record_that_keeps_changing_is_given_up() -> None:
+    rival = InstantSession()
+    await initialize(rival, "first")
+    attempts = 0
+
+    def change(verb: str, path: str) -> None:
+        nonlocal attempts
+        if (verb, path) == ("set", "/admin/policies/public"):
+            attempts += 1
+            rival.zookeeper.put(path, TenantInfo(allowed_clusters=("first",)).encode())
+
+    rival.before = change
+    with pytest.raises(VersionMismatch):
+        await initialize(rival, "second")
+    assert attempts == ATTEMPTS_MAX

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from geminga_cli.errors import CannotObey
 from geminga_cli.supervisor.fleet import (
+    ASKED_FOR,
     EXIT_HOPELESS,
     HANGS,
     IMPATIENCE,
@@ -18,6 +20,7 @@ from geminga_cli.supervisor.fleet import (
     Announce,
     Finish,
     Fleet,
+    Freeze,
     Kill,
     PartRules,
     Phase,
@@ -25,6 +28,7 @@ from geminga_cli.supervisor.fleet import (
     Restart,
     Start,
     Terminate,
+    Thaw,
     restart_delay_s,
 )
 
@@ -271,3 +275,81 @@ def test_stopping_when_nothing_runs_is_the_end() -> None:
 def test_needing_a_part_that_comes_later_is_our_own_mistake() -> None:
     with pytest.raises(AssertionError):
         Fleet((RULES[1], RULES[0]))
+
+
+def test_a_part_that_an_operator_kills_is_started_again() -> None:
+    fleet = ready_fleet()
+    assert fleet.kill("broker", keep_down=False) == [Kill("broker", ASKED_FOR)]
+    assert fleet.exited("broker", -9, 5.0) == [Restart("broker", RESTART_FIRST_S)]
+
+
+def test_a_part_that_is_kept_down_starts_when_it_is_resumed() -> None:
+    fleet = ready_fleet()
+    fleet.kill("broker", keep_down=True)
+    assert fleet.exited("broker", -9, 5.0) == []
+    assert fleet.phase("broker") is Phase.DOWN
+    assert fleet.next_tick_s() is None
+    assert fleet.tick(100.0) == []
+    assert fleet.resume("broker", 100.0) == [Start("broker"), Release("broker")]
+    assert fleet.ready("broker", 101.0) == []
+    # From now on it is a part like others.
+    assert fleet.exited("broker", 1, 110.0) == [Restart("broker", RESTART_FIRST_S)]
+
+
+def test_a_paused_part_is_not_taken_for_one_that_hangs_until_it_is_resumed() -> None:
+    fleet = ready_fleet()
+    assert fleet.pause("broker") == [Freeze("broker")]
+    assert fleet.is_paused("broker")
+    assert fleet.hangs("broker") == []
+    assert fleet.resume("broker", 9.0) == [Thaw("broker")]
+    assert fleet.hangs("broker") == [Kill("broker", HANGS)]
+
+
+def test_a_paused_part_that_is_killed_comes_back_unpaused() -> None:
+    fleet = ready_fleet()
+    fleet.pause("broker")
+    fleet.kill("broker", keep_down=False)
+    fleet.exited("broker", -9, 5.0)
+    assert not fleet.is_paused("broker")
+
+
+def test_what_an_operator_cannot_have_is_refused_with_the_reason() -> None:
+    fleet = ready_fleet()
+    with pytest.raises(CannotObey, match="no part 'broken'; there are zookeeper, "):
+        fleet.kill("broken", keep_down=False)
+    with pytest.raises(CannotObey, match="broker is ready, neither paused nor kept down"):
+        fleet.resume("broker", 1.0)
+    fleet.exited("broker", 1, 5.0)
+    with pytest.raises(CannotObey, match="no process to kill"):
+        fleet.kill("broker", keep_down=True)
+    with pytest.raises(CannotObey, match="only a part that is ready"):
+        fleet.pause("broker")
+    fleet.stop(6.0)
+    with pytest.raises(CannotObey, match="everything is stopping"):
+        fleet.add(PartRules("broker-2", 2.0), 6.0)
+
+
+MANY = (
+    PartRules("zookeeper", 4.5, (), "zookeeper"),
+    PartRules("bookie", 3.5, ("zookeeper",), "bookie"),
+    PartRules("broker", 2.0, ("zookeeper",), "broker"),
+    PartRules("broker-2", 2.0, ("zookeeper",), "broker"),
+)
+
+
+def test_parts_of_a_kind_stop_together_and_a_part_that_was_added_with_its_kind() -> None:
+    fleet = Fleet(MANY)
+    fleet.begin(0.0)
+    for part in fleet.names():
+        fleet.ready(part, 1.0)
+    added = PartRules("bookie-2", 3.5, ("zookeeper",), "bookie")
+    assert fleet.add(added, 2.0) == [Start("bookie-2"), Release("bookie-2")]
+    assert fleet.ready("bookie-2", 3.0) == [], "announced long ago"
+    assert fleet.names() == ["zookeeper", "bookie", "bookie-2", "broker", "broker-2"]
+    assert fleet.stop(10.0) == [Terminate("broker"), Terminate("broker-2")]
+    assert fleet.exited("broker-2", 0, 10.2) == []
+    assert fleet.tick(12.0) == [Kill("broker", SLOW_STOP)]
+    assert fleet.exited("broker", -9, 12.1) == [Terminate("bookie"), Terminate("bookie-2")]
+    assert fleet.tick(13.5) == [Kill("bookie", SLOW_STOP), Kill("bookie-2", SLOW_STOP)]
+    fleet.exited("bookie", -9, 13.6)
+    assert fleet.exited("bookie-2", -9, 13.6) == [Terminate("zookeeper")]

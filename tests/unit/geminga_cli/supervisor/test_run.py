@@ -23,7 +23,11 @@ READY = {
 }
 
 # The fleet's: what others need first.
-ORDER = ("zookeeper", "bookie", "bookie-2", "broker")
+ORDER = ("zookeeper", "bookie", "bookie-2", "broker", "broker-2", "proxy")
+
+
+def names() -> tuple[str, ...]:
+    return ORDER
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def endpoints(settings: StandaloneSettings) -> dict[str, object]:
 def test_ready_comes_first_then_what_to_try_then_the_addresses(
     settings: StandaloneSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Announcer(settings, ORDER).announce(READY)
+    Announcer(settings, names).announce(READY)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "READY pulsar://h:1 http://h:2"
     assert lines[1].startswith("Try:")
@@ -53,14 +57,14 @@ def test_ready_comes_first_then_what_to_try_then_the_addresses(
 def test_quiet_leaves_out_what_to_try(
     settings: StandaloneSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Announcer(replace(settings, quiet=True), ORDER).announce(READY)
+    Announcer(replace(settings, quiet=True), names).announce(READY)
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_ready_is_said_once_and_the_file_is_kept_right(
     settings: StandaloneSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    announcer = Announcer(settings, ORDER)
+    announcer = Announcer(settings, names)
     announcer.announce(READY)
     announcer.announce({**READY, "broker": replace(BROKER, pid=30)})
     assert capsys.readouterr().out.count("READY") == 1
@@ -72,14 +76,14 @@ def test_ready_is_said_once_and_the_file_is_kept_right(
 
 def test_the_users_own_zookeeper_is_among_the_addresses(settings: StandaloneSettings) -> None:
     ready = {name: part for name, part in READY.items() if name != "zookeeper"}
-    Announcer(replace(settings, zookeeper="zk:2181"), ORDER).announce(ready)
+    Announcer(replace(settings, zookeeper="zk:2181"), names).announce(ready)
     assert endpoints(settings)["zookeeper"] == {"address": "zk:2181"}
 
 
 def test_parts_come_in_the_order_of_the_fleet(settings: StandaloneSettings) -> None:
     ready = {**READY, "bookie-2": PartEndpoints(4, {"bookie": "h:5"})}
-    Announcer(settings, ORDER).announce(dict(reversed(ready.items())))
-    assert tuple(name for name in endpoints(settings) if name in ready) == ORDER
+    Announcer(settings, names).announce(dict(reversed(ready.items())))
+    assert tuple(name for name in endpoints(settings) if name in ready) == ORDER[:4]
 
 
 def test_an_endpoints_file_that_cannot_be_written_ends_nothing(
@@ -88,7 +92,7 @@ def test_an_endpoints_file_that_cannot_be_written_ends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (settings.data_directory / "endpoints.json").mkdir()
-    Announcer(settings, ORDER).announce(READY)
+    Announcer(settings, names).announce(READY)
     assert capsys.readouterr().out.startswith("READY ")
     assert caplog.messages == ["endpoints not written"]
 
@@ -105,8 +109,24 @@ def test_a_reader_that_has_gone_ends_nothing(
 
     monkeypatch.setattr(sys.stdout, "write", write)
     first: list[str] = []
-    announcer = Announcer(settings, ORDER, on_first=lambda: first.append("called"))
+    announcer = Announcer(settings, names, on_first=lambda: first.append("called"))
     announcer.announce(READY)
     announcer.announce(READY)
     assert caplog.messages == ["nobody reads that all is ready"]
     assert first == ["called"]
+
+
+def test_clients_are_told_the_first_proxy_or_the_first_broker_that_is_there(
+    settings: StandaloneSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = PartEndpoints(4, {"pulsar": "pulsar://h:5", "web": "http://h:6"})
+    announcer = Announcer(settings, names)
+    announcer.announce({"broker": BROKER, "broker-2": second})
+    assert endpoints(settings)["service_url"] == "pulsar://h:1"
+    announcer.announce({"broker-2": second})
+    assert endpoints(settings)["service_url"] == "pulsar://h:5"
+    assert endpoints(settings)["web_service_url"] == "http://h:6"
+    proxy = PartEndpoints(5, {"pulsar": "pulsar://h:7", "web": "http://h:8"})
+    Announcer(settings, names).announce({"broker": BROKER, "broker-2": second, "proxy": proxy})
+    assert endpoints(settings)["service_url"] == "pulsar://h:7"
+    assert "READY pulsar://h:7 http://h:8" in capsys.readouterr().out

@@ -49,7 +49,7 @@ def test_a_brokers_id_is_what_clients_are_told_and_the_web_port() -> None:
 
 def test_bookies_that_find_no_port_are_refused() -> None:
     settings = replace(SETTINGS, bookie_port=65534, num_bookies=3)
-    with pytest.raises(ConfigError, match=r"no ports for 3 bookies.*choose 65533 or less"):
+    with pytest.raises(ConfigError, match=r"no ports for 3 parts.*choose 65533 or less"):
         settings.wanted_ports()
 
 

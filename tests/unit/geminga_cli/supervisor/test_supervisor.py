@@ -76,6 +76,7 @@ class SmallPart:
     ) -> None:
         stop_deadline_s = 0.5 if manner == "deaf" else WAIT_S
         self.rules = PartRules(name, stop_deadline_s, needs=needs)
+        self.log_file: Path | None = None
         self._directory = directory
         self._manner = manner
         self._gate: Gate | None = None
@@ -147,6 +148,7 @@ class Stage:
             network=AsyncioNetwork(),
             clock=CLOCK,
             on_ready=lambda endpoints: self.heard.put_nowait(dict(endpoints)),
+            add_part=self.add_part,
             hang_limit_s=self.hang_limit_s,
         )
         async with asyncio.timeout(WAIT_S), supervisor:
@@ -154,6 +156,10 @@ class Stage:
             if not supervisor.has_finished:
                 supervisor.stop()
                 await supervisor.run()
+
+    def add_part(self, kind: str) -> SmallPart:
+        part = self.parts[kind] = SmallPart(self.directory, kind)
+        return part
 
     def notes(self) -> list[str]:
         return (self.directory / "notes").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Proves what parts a standalone has, what each is told, and how its ports are chosen."""
+"""Proves what parts a cluster has, what each is told, and how its ports are chosen."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from pathlib import Path
 import pytest
 
 from geminga_cli.embedded_zookeeper.installation import Installation
-from geminga_cli.errors import UnusablePort
+from geminga_cli.errors import CannotObey, UnusablePort
+from geminga_cli.supervisor.broker_ids import BrokerIds
 from geminga_cli.supervisor.parts import PythonPart, ZooKeeperPart
-from geminga_cli.supervisor.settings import DECIDED, PartsFile, StandaloneSettings
-from geminga_cli.supervisor.standalone import (
-    STOP_DEADLINES_S,
-    BookiePorts,
+from geminga_cli.supervisor.plan import (
+    PartPorts,
+    Plan,
     PortReservations,
-    Ports,
     bookie_options,
     broker_options,
-    make_parts,
+)
+from geminga_cli.supervisor.settings import (
+    DECIDED,
+    NO_FILE,
+    ClusterSettings,
+    PartsFile,
+    StandaloneSettings,
 )
 from geminga_runtime.java import Java
 from geminga_server.errors import ConfigError
@@ -27,20 +32,43 @@ from geminga_server.errors import ConfigError
 DATA = Path("/data")
 SETTINGS = StandaloneSettings(data_directory=DATA, num_bookies=1)
 ANY_PORTS = replace(SETTINGS, broker_port=0, web_port=0, bookie_port=0, zookeeper_port=0)
-BOOKIE_PORTS = BookiePorts(3, 4)
-PORTS = Ports(broker=1, web=2, bookies=(BOOKIE_PORTS,), zookeeper=5)
+PORTS = {
+    "broker": PartPorts(1, 2),
+    "bookie": PartPorts(3, 4),
+    "zookeeper": PartPorts(5),
+    "bookie-2": PartPorts(6, 7),
+    "bookie-3": PartPorts(8, 9),
+    "broker-2": PartPorts(11, 12),
+    "broker-3": PartPorts(13, 14),
+}
+BOOKIE_PORTS = PORTS["bookie"]
 INSTALLATION = Installation(Java(Path("/java"), "17"), Path("/jars"), Path("/jars/c.jsa"))
+CLUSTER = ClusterSettings(data_directory=DATA, num_bookies=3)
+
+
+def planned(
+    settings: StandaloneSettings,
+    installation: Installation | None = INSTALLATION,
+    file: PartsFile = NO_FILE,
+) -> Plan:
+    return Plan(settings, PORTS.__getitem__, installation, file=file)
+
+
+def options_of(plan: Plan, name: str) -> dict[str, str]:
+    part = plan.parts[name]
+    assert isinstance(part, PythonPart)
+    return dict(part.options)
 
 
 def test_zookeeper_comes_first_and_the_others_need_it() -> None:
-    parts = make_parts(SETTINGS, PORTS, INSTALLATION)
+    parts = planned(SETTINGS).parts
     assert [part.rules.name for part in parts.values()] == ["zookeeper", "bookie", "broker"]
     assert [part.rules.needs for part in parts.values()] == [(), ("zookeeper",), ("zookeeper",)]
 
 
 def test_the_embedded_zookeeper_stays_on_this_machine() -> None:
     settings = replace(SETTINGS, bind_address="0.0.0.0", sync=False)
-    server = make_parts(settings, PORTS, INSTALLATION)["zookeeper"]
+    server = planned(settings).parts["zookeeper"]
     assert isinstance(server, ZooKeeperPart)
     assert server.settings.address == "127.0.0.1:5"
     assert server.settings.data_directory == DATA / "zookeeper"
@@ -49,8 +77,7 @@ def test_the_embedded_zookeeper_stays_on_this_machine() -> None:
 
 def test_bookies_are_named_and_kept_apart() -> None:
     settings = replace(SETTINGS, num_bookies=3)
-    ports = replace(PORTS, bookies=(BookiePorts(3, 4), BookiePorts(6, 7), BookiePorts(8, 9)))
-    parts = make_parts(settings, ports, INSTALLATION)
+    parts = planned(settings).parts
     assert list(parts) == ["zookeeper", "bookie", "bookie-2", "bookie-3", "broker"]
     third = parts["bookie-3"]
     assert isinstance(third, PythonPart)
@@ -66,13 +93,15 @@ def test_bookies_are_named_and_kept_apart() -> None:
 def test_the_broker_stores_each_entry_on_up_to_three_bookies(
     bookies: int, told: tuple[str | None, ...]
 ) -> None:
-    options = broker_options(replace(SETTINGS, num_bookies=bookies), PORTS, "zk:5", ())
+    options = broker_options(
+        replace(SETTINGS, num_bookies=bookies), PORTS.__getitem__, "broker", "zk:5"
+    )
     names = ("--log-ensemble-size", "--log-write-quorum", "--log-ack-quorum")
     assert tuple(options.get(name) for name in names) == told
 
 
 def test_the_users_own_zookeeper_is_no_part_of_ours() -> None:
-    parts = make_parts(replace(SETTINGS, zookeeper="zk:2181"), PORTS, None)
+    parts = planned(replace(SETTINGS, zookeeper="zk:2181"), None).parts
     assert list(parts) == ["bookie", "broker"]
     for part in parts.values():
         assert isinstance(part, PythonPart)
@@ -81,17 +110,21 @@ def test_the_users_own_zookeeper_is_no_part_of_ours() -> None:
 
 
 def test_parts_stop_within_five_seconds_the_broker_first() -> None:
-    deadlines = [STOP_DEADLINES_S[name] for name in ("broker", "bookie", "zookeeper")]
+    deadlines = [SETTINGS.stop_deadlines_s[name] for name in ("broker", "bookie", "zookeeper")]
     assert deadlines == sorted(deadlines)
     assert deadlines[-1] < 5
 
 
-def test_the_broker_is_told_its_ports_and_what_it_was_called_before() -> None:
-    options = broker_options(SETTINGS, PORTS, "zk:5", ["127.0.0.1:9", "127.0.0.1:8"])
+def test_the_broker_is_told_its_ports_and_what_it_was_called_before(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, data_directory=tmp_path)
+    options = options_of(planned(settings), "broker")
     assert (options["--port"], options["--web-port"]) == ("1", "2")
-    assert options["--former-broker-ids"] == "127.0.0.1:9,127.0.0.1:8"
-    assert "--former-broker-ids" not in broker_options(SETTINGS, PORTS, "zk:5", ())
+    assert "--former-broker-ids" not in options
     assert "--initialize" in options
+    for own in ("127.0.0.1:9", "127.0.0.1:8"):
+        BrokerIds(tmp_path, "broker", own).begin()
+    options = options_of(planned(settings), "broker")
+    assert options["--former-broker-ids"] == "127.0.0.1:9,127.0.0.1:8"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +138,7 @@ def test_the_broker_is_told_its_ports_and_what_it_was_called_before() -> None:
 )
 def test_clients_are_told_an_address_they_can_use(bind: str, advertised: str, told: str) -> None:
     settings = replace(SETTINGS, bind_address=bind, advertised_address=advertised)
-    options = broker_options(settings, PORTS, "zk:5", ())
+    options = broker_options(settings, PORTS.__getitem__, "broker", "zk:5")
     assert (options["--bind-address"], options["--advertised-address"]) == (bind, told)
 
 
@@ -124,14 +157,14 @@ def test_quiet_and_json_reach_both_parts() -> None:
     settings = replace(SETTINGS, quiet=True, log_json=True)
     for options in (
         bookie_options(settings, "bookie", BOOKIE_PORTS, "zk:5"),
-        broker_options(settings, PORTS, "zk:5", ()),
+        broker_options(settings, PORTS.__getitem__, "broker", "zk:5"),
     ):
         assert options["--log-level"] == "WARNING"
         assert "--log-json" in options
 
 
 def test_options_without_a_value_stand_alone_on_the_command_line() -> None:
-    broker = make_parts(SETTINGS, PORTS, INSTALLATION)["broker"]
+    broker = planned(SETTINGS).parts["broker"]
     assert isinstance(broker, PythonPart)
     words = broker.words()
     assert words[1:4] == ["-m", "geminga_cli", "broker"]
@@ -142,9 +175,9 @@ def test_any_free_ports_all_differ_and_are_kept() -> None:
     first, second = PortReservations(ANY_PORTS), PortReservations(ANY_PORTS)
     numbers = [
         number
-        for ports in (first.ports, second.ports)
-        for bookie in ports.bookies
-        for number in (ports.broker, ports.web, bookie.bookie, bookie.metrics, ports.zookeeper)
+        for ports in (first, second)
+        for name in ("broker", "bookie", "broker-2", "bookie-2")
+        for number in (ports.of(name).port, ports.of(name).http)
     ]
     assert 0 not in numbers
     assert len(set(numbers)) == len(numbers)
@@ -166,9 +199,8 @@ def test_an_address_of_another_machine_is_named_with_what_would_be_right() -> No
 
 
 def test_no_port_is_chosen_for_a_zookeeper_that_is_not_ours() -> None:
-    reserved = PortReservations(replace(ANY_PORTS, zookeeper="zk:2181"))
-    assert reserved.ports.zookeeper == 0
-    reserved.close()
+    settings = replace(ANY_PORTS, zookeeper="zk:2181")
+    assert not any("zookeeper" in option for option in settings.wanted_ports())
 
 
 @pytest.mark.parametrize(
@@ -176,7 +208,7 @@ def test_no_port_is_chosen_for_a_zookeeper_that_is_not_ours() -> None:
     [
         ({"web_port": 6650}, "--broker-port and --web-port are both 6650"),
         ({"zookeeper_port": 8080}, "--web-port and --zookeeper-port are both 8080"),
-        ({"zookeeper_port": 3183}, "--zookeeper-port and --bookie-port .for bookie-3. are both"),
+        ({"zookeeper_port": 3183}, "--bookie-port .for bookie-3. and --zookeeper-port are both"),
     ],
 )
 def test_two_ports_that_are_the_same_are_refused(wanted: dict[str, int], clash: str) -> None:
@@ -187,7 +219,7 @@ def test_two_ports_that_are_the_same_are_refused(wanted: dict[str, int], clash: 
 
 def test_the_file_is_told_to_bookie_and_broker_and_of_zookeeper_its_heap() -> None:
     file = PartsFile(Path("/g.toml"), heap_max_mib=99)
-    parts = make_parts(SETTINGS, PORTS, INSTALLATION, file=file)
+    parts = planned(SETTINGS, file=file).parts
     for name in ("bookie", "broker"):
         part = parts[name]
         assert isinstance(part, PythonPart)
@@ -199,20 +231,93 @@ def test_the_file_is_told_to_bookie_and_broker_and_of_zookeeper_its_heap() -> No
 
 def test_quorums_of_the_file_are_not_overruled_by_those_that_follow_from_the_bookies() -> None:
     settings = replace(SETTINGS, num_bookies=3)
-    ports = replace(PORTS, bookies=(BOOKIE_PORTS,) * 3)
     file = PartsFile(Path("/g.toml"), {"broker": frozenset({"log.ack_quorum"})})
     for told, expected in ((PartsFile(), "3"), (file, None)):
-        broker = make_parts(settings, ports, INSTALLATION, file=told)["broker"]
+        broker = planned(settings, file=told).parts["broker"]
         assert isinstance(broker, PythonPart)
         assert broker.options.get("--log-ensemble-size") == expected
 
 
 @pytest.mark.parametrize("name", ["bookie", "broker"])
-def test_a_file_cannot_say_what_the_standalone_tells_its_parts(name: str) -> None:
+def test_a_file_cannot_say_what_the_supervisor_tells_its_parts(name: str, tmp_path: Path) -> None:
     """All but what a user may choose: logs, and how many copies there are."""
-    former = ["127.0.0.1:9"]
-    part = make_parts(replace(SETTINGS, sync=False), PORTS, INSTALLATION, former_broker_ids=former)
-    assert isinstance(part[name], PythonPart)
-    options = part[name].options  # type: ignore[attr-defined] # as asserted
+    BrokerIds(tmp_path, "broker", "127.0.0.1:9").begin()
+    settings = ClusterSettings(data_directory=tmp_path, num_bookies=1, sync=False)
+    options = options_of(planned(settings), name)
     told = {option.removeprefix("--").removeprefix("no-").replace("-", "_") for option in options}
     assert told == DECIDED[name].keys()
+
+
+def test_a_cluster_has_several_brokers_that_write_the_same_addresses_of_it() -> None:
+    plan = planned(CLUSTER)
+    brokers = ["broker", "broker-2", "broker-3"]
+    assert list(plan.parts) == ["zookeeper", "bookie", "bookie-2", "bookie-3", *brokers]
+    told = [options_of(plan, name) for name in brokers]
+    assert [each["--web-port"] for each in told] == ["2", "12", "14"]
+    urls = {(each["--cluster-service-url"], each["--cluster-web-service-url"]) for each in told}
+    (url, web_url), *others = urls
+    assert not others
+    assert url == "pulsar://127.0.0.1:1,127.0.0.1:11,127.0.0.1:13"
+    assert web_url == "http://127.0.0.1:2,127.0.0.1:12,127.0.0.1:14"
+
+
+def test_a_cluster_has_the_name_of_the_standalone_that_it_may_have_been() -> None:
+    (one,), (many, *_) = (
+        {options_of(planned(each), name)["--cluster"] for name in each.brokers}
+        for each in (SETTINGS, CLUSTER)
+    )
+    assert one == many
+
+
+def test_parts_of_a_kind_stop_together_and_log_to_files_of_their_own() -> None:
+    plan = planned(CLUSTER)
+    assert {part.rules.group for part in plan.parts.values()} == {"zookeeper", "bookie", "broker"}
+    assert plan.parts["broker-2"].log_file == DATA / "logs" / "broker-2.log"
+    assert planned(SETTINGS).parts["broker"].log_file is None
+
+
+def test_ports_of_a_kind_are_a_row_and_an_added_part_takes_free_ones() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    settings = replace(CLUSTER, broker_port=0, web_port=0, bookie_port=0, zookeeper_port=0)
+    assert replace(settings, broker_port=free).wanted_ports() == {
+        "--broker-port": free,
+        "--broker-port (for broker-2)": free + 1,
+        "--broker-port (for broker-3)": free + 2,
+        "--web-port": 0,
+        "--web-port (for broker-2)": 0,
+        "--web-port (for broker-3)": 0,
+        "--bookie-port": 0,
+        "--bookie-port (for bookie-2)": 0,
+        "--bookie-port (for bookie-3)": 0,
+        "--zookeeper-port": 0,
+    }
+    ports = PortReservations(settings)
+    added = ports.of("broker-4")
+    assert 0 not in (added.port, added.http)
+    assert added == ports.of("broker-4") != ports.of("broker-3")
+    ports.close()
+
+
+def test_a_broker_that_is_added_is_told_what_the_others_are() -> None:
+    plan = Plan(CLUSTER, {**PORTS, "broker-4": PartPorts(15, 16)}.__getitem__, INSTALLATION)
+    assert plan.add("broker").rules.name == "broker-4"
+    first, added = options_of(plan, "broker"), options_of(plan, "broker-4")
+    assert first.keys() == added.keys()
+    assert (added["--port"], added["--web-port"]) == ("15", "16")
+    assert plan.broker_ids.keys() == {"broker", "broker-2", "broker-3", "broker-4"}
+
+
+def test_a_broker_with_the_id_of_anothers_past_is_not_added(tmp_path: Path) -> None:
+    """The other would take its nodes for those of its own past."""
+    BrokerIds(tmp_path, "broker", "127.0.0.1:16").begin()
+    ports = {**PORTS, "broker-4": PartPorts(15, 16)}
+    plan = Plan(replace(CLUSTER, data_directory=tmp_path), ports.__getitem__, INSTALLATION)
+    with pytest.raises(CannotObey, match=r"127\.0\.0\.1:16"):
+        plan.add("broker")
+
+
+@pytest.mark.parametrize("kind", ["zookeeper", "supervisor", ""])
+def test_a_kind_of_which_there_can_be_no_more_is_refused(kind: str) -> None:
+    with pytest.raises(CannotObey, match="a broker or a bookie can"):
+        planned(CLUSTER).add(kind)

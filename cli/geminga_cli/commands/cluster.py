@@ -1,0 +1,146 @@
+"""``geminga cluster``: a cluster of several brokers on this machine, and what is done to its parts.
+
+``up`` runs it under a supervisor, as ``geminga standalone`` does. The other words are for operators
+and for those who try what a cluster withstands: they ask that supervisor, through the socket in the
+data directory. They work for a standalone, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from geminga_cli.commands import standalone
+from geminga_cli.commands.help import HelpPages
+from geminga_cli.errors import CannotObey
+from geminga_cli.output import print_lines
+from geminga_cli.supervisor.process import log_tail
+from geminga_cli.supervisor.settings import ClusterSettings
+from geminga_cli.text import show_json, table
+
+if TYPE_CHECKING:
+    from geminga_cli.supervisor.operators import Operator
+
+EXIT_UNHEALTHY = 1
+READY = "ready"
+LINES_DEFAULT = 40
+
+PAGES = HelpPages(
+    "Start a cluster of several brokers on this machine: ZooKeeper, bookies and brokers, each a "
+    "process of its own, and watch over them. Prints READY and the addresses when everything "
+    "answers; endpoints.json in the data directory says the same. Each part's log is a file in "
+    "DATA/logs. The parts' own settings stand below [broker], [bookie] and [zookeeper] in the "
+    "--config file, or in their variables.",
+    first=(
+        *("data_directory", "num_brokers", "num_bookies", "broker_port", "web_port"),
+        *("bind_address", "advertised_address", "zookeeper", "sync", "quiet"),
+    ),
+    command="cluster up",
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the first word says; returns the exit code."""
+    if arguments[:1] == ["up"]:
+        return standalone.run(*standalone.parse(arguments[1:], ClusterSettings, PAGES))
+    options = _parser().parse_args(arguments)
+
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    from geminga_cli.supervisor.operators import Operator  # noqa: PLC0415 - the same
+    from geminga_runtime.clock import SystemClock  # noqa: PLC0415
+
+    return asyncio.run(_obey(options, Operator(options.data_dir, SystemClock())))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="geminga cluster",
+        description="A cluster of several brokers on this machine, and what is done to its parts. "
+        "All words but `up` ask the supervisor that runs on the data directory, also one that "
+        "`geminga standalone` started.",
+        allow_abbrev=False,
+    )
+    words = parser.add_subparsers(dest="word", metavar="WORD", required=True)
+    words.add_parser("up", help="start the cluster (geminga cluster up --help)", add_help=False)
+
+    def add(word: str, text: str, *, part: str = "PART") -> argparse.ArgumentParser:
+        description = f"{text[0].upper()}{text[1:]}."
+        sub = words.add_parser(word, help=text, description=description, allow_abbrev=False)
+        sub.add_argument(
+            *("--data-dir", "--data-directory"),
+            dest="data_dir",
+            type=Path,
+            default=Path("data"),
+            metavar="PATH",
+            help="of the cluster (default: data)",
+        )
+        if part:
+            sub.add_argument("part", metavar=part, help="such as broker-2: `status` lists them")
+        return sub
+
+    status = add("status", "show all parts; exit code 0 if every one is ready, else 1", part="")
+    status.add_argument("--json", action="store_true", help="for programs")
+    logs = add("logs", "show the end of a part's log")
+    logs.add_argument("--lines", type=int, default=LINES_DEFAULT, metavar="NUMBER")
+    kill = add("kill", "end a part as a crash does; the supervisor starts it again")
+    kill.add_argument("--keep-down", action="store_true", help="do not start it before `resume`")
+    add("pause", "have a part stand still (SIGSTOP) until `resume`")
+    add("resume", "let a paused part go on, or start one that was kept down")
+    added = add("add", "start one more broker or bookie, and wait until it is ready", part="KIND")
+    added.add_argument("--json", action="store_true", help="for programs")
+    add("down", "stop the whole cluster in order, and wait for its end", part="")
+    return parser
+
+
+async def _obey(options: argparse.Namespace, operator: Operator) -> int:
+    """Do what a word asks for; returns the exit code."""
+    match options.word:
+        case "status":
+            status = await operator.status()
+            _show(status.values(), status, options)
+            is_ready = all(each["state"] == READY for each in status.values())
+            return 0 if is_ready else EXIT_UNHEALTHY
+        case "logs":
+            print_lines(log_tail(await _log_of(operator, options.part), options.lines))
+        case "kill":
+            await operator.kill(options.part, keep_down=options.keep_down)
+        case "pause":
+            await operator.pause(options.part)
+        case "resume":
+            await operator.resume(options.part)
+        case "add":
+            added = await operator.add(options.part)
+            _show([added], added, options)
+        case _:
+            await operator.stop()
+    return 0
+
+
+def _show(parts: Iterable[Mapping[str, Any]], record: object, options: argparse.Namespace) -> None:
+    print_lines(show_json(record) if options.json else show_parts(parts))
+
+
+def show_parts(parts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each part."""
+    rows = [
+        (
+            *(each["part"], each["state"], each["pid"], each["restarts"]),
+            " ".join(each["addresses"].values()),
+        )
+        for each in parts
+    ]
+    return table(("part", "state", "pid", "restarts", "addresses"), rows)
+
+
+async def _log_of(operator: Operator, part: str) -> Path:
+    """Raises ``CannotObey`` where there is none."""
+    status = await operator.status()
+    if part not in status:
+        raise CannotObey(f"there is no part {part!r}; there are {', '.join(status)}")
+    log = status[part]["log"]
+    if not log:
+        raise CannotObey(f"the log of {part} goes where that of its supervisor goes")
+    return Path(log)

@@ -1,0 +1,82 @@
+"""What an operator asks a running supervisor for, through the socket in its data directory.
+
+The supervisor answers at once: it has begun what was asked for. Who wants to see the end of it asks
+for the status until it is there, as ``add`` and ``stop`` do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from geminga_cli.errors import CannotObey, NoSupervisor
+from geminga_cli.supervisor.fleet import START_ATTEMPTS_MAX, START_TIMEOUT_S, Phase
+from geminga_cli.supervisor.settings import CONTROL_SOCKET_NAME
+from geminga_runtime.clock import Clock
+from geminga_runtime.control_codec import Instruction
+from geminga_server.control import instruct
+from geminga_server.errors import ControlError
+
+POLL_S = 0.1
+# After so long the supervisor has killed what did not become ready.
+READY_TIMEOUT_S = START_ATTEMPTS_MAX * START_TIMEOUT_S
+# Longer than any part may take to stop.
+STOP_TIMEOUT_S = 60.0
+
+
+class Operator:
+    """Asks the supervisor of ``data_directory``. All methods raise ``NoSupervisor``, and
+    ``CannotObey`` where it refuses."""
+
+    def __init__(self, data_directory: Path, clock: Clock) -> None:
+        self._data_directory = data_directory
+        self._socket = data_directory / CONTROL_SOCKET_NAME
+        self._clock = clock
+
+    async def status(self) -> dict[str, dict[str, Any]]:
+        """Every part by name: its ``state``, ``pid``, ``restarts``, ``log`` and ``addresses``."""
+        status: dict[str, dict[str, Any]] = await self._ask("status")
+        return status
+
+    async def kill(self, part: str, *, keep_down: bool = False) -> None:
+        """End the part as a crash does; it is started again unless it is kept down."""
+        await self._ask("kill", part, *(["keep_down"] if keep_down else []))
+
+    async def pause(self, part: str) -> None:
+        """Have the part stand still."""
+        await self._ask("pause", part)
+
+    async def resume(self, part: str) -> None:
+        """Let a part go on that was paused, or start one that was kept down."""
+        await self._ask("resume", part)
+
+    async def add(self, kind: str) -> dict[str, Any]:
+        """Start one more part and wait until it is ready; returns its status."""
+        name: str = (await self._ask("add", kind))["part"]
+        deadline_s = self._clock.monotonic() + READY_TIMEOUT_S
+        while (added := (await self.status())[name])["state"] != Phase.READY.value:
+            if self._clock.monotonic() > deadline_s:
+                raise CannotObey(f"{name} was not ready in {READY_TIMEOUT_S:g} s: see its log")
+            await asyncio.sleep(POLL_S)
+        return added
+
+    async def stop(self) -> None:
+        """Stop everything in order, and wait for the end: the socket is removed last."""
+        await self._ask("stop")
+        deadline_s = self._clock.monotonic() + STOP_TIMEOUT_S
+        while self._socket.exists():
+            if self._clock.monotonic() > deadline_s:
+                raise CannotObey(f"not everything has ended in {STOP_TIMEOUT_S:g} s")
+            await asyncio.sleep(POLL_S)
+
+    async def _ask(self, action: str, part: str = "", *options: str) -> Any:  # noqa: ANN401 - JSON
+        instruction = Instruction(action, part, dict.fromkeys(options, ""))
+        try:
+            answer = await instruct(self._socket, instruction)
+        except (OSError, ControlError) as error:
+            raise NoSupervisor(self._data_directory, str(error)) from error
+        if not answer.is_done:
+            raise CannotObey(answer.text)
+        return json.loads(answer.text)

@@ -1,0 +1,170 @@
+"""Topic discovery in a cluster of three brokers: lookups at any of them, one that is killed, one
+that stands still, one that joins. Clients are the official one, brokers real processes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import pulsar
+import pytest
+from tests.integration.cluster_process import ClusterProcess
+from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
+from tests.integration.rest import rest
+from tests.integration.waiting import eventually
+
+BROKERS = ["broker", "broker-2", "broker-3"]
+TOPIC = "persistent://public/default/{}"
+RECEIVE_TIMEOUT_MS = 60_000
+# More topics than brokers, in the namespace's 16 bundles: of every broker some.
+TOPICS = 24
+# ZooKeeper ends a dead broker's session so long after its last word, and others take over then.
+# Promised is 3 s after that; a busy machine may take longer.
+TAKE_OVER_MAX_S = 30.0
+BUSY = 503
+
+
+def owner_of(cluster: ClusterProcess, topic: str, asked: str = "broker") -> str:
+    """The name of the broker that serves the topic, as the broker ``asked`` says."""
+    status, answer = lookup(cluster, topic, asked)
+    assert status == 200, answer
+    return cluster.broker_at(answer["brokerUrl"])
+
+
+def lookup(cluster: ClusterProcess, topic: str, asked: str) -> tuple[int, Any]:
+    path = f"/lookup/v2/topic/persistent/public/default/{topic}"
+    return rest(cluster.web_url_of(asked), "GET", path)
+
+
+def multi_host(cluster: ClusterProcess) -> str:
+    """A service URL with every broker."""
+    hosts = (urlsplit(cluster.url_of(name)).netloc for name in cluster.brokers)
+    return f"pulsar://{','.join(hosts)}"
+
+
+def send(client: Any, topic: str, *payloads: bytes) -> None:
+    producer = client.create_producer(TOPIC.format(topic), send_timeout_millis=SEND_TIMEOUT_MS)
+    for payload in payloads:
+        producer.send(payload)
+    producer.close()
+
+
+def stored_in(client: Any, topic: str) -> list[bytes]:
+    reader = client.create_reader(TOPIC.format(topic), pulsar.MessageId.earliest)
+    found: list[bytes] = []
+    while reader.has_message_available():
+        found.append(reader.read_next(RECEIVE_TIMEOUT_MS).data())
+    reader.close()
+    return found
+
+
+def test_all_brokers_know_each_other_and_one_leader(cluster: ClusterProcess) -> None:
+    leaders = set[str]()
+    for name in BROKERS:
+        _, living = rest(cluster.web_url_of(name), "GET", "/admin/v2/brokers/standalone")
+        assert sorted(living) == sorted(
+            urlsplit(cluster.web_url_of(each)).netloc for each in BROKERS
+        )
+        _, leader = rest(cluster.web_url_of(name), "GET", "/admin/v2/brokers/leaderBroker")
+        leaders.add(leader["brokerId"])
+    assert len(leaders) == 1
+
+
+def test_the_cluster_is_known_by_all_of_its_brokers_addresses(cluster: ClusterProcess) -> None:
+    _, record = rest(cluster.web_service_url, "GET", "/admin/v2/clusters/standalone")
+    hosts = [urlsplit(cluster.url_of(name)).netloc for name in BROKERS]
+    assert record["brokerServiceUrl"] == f"pulsar://{','.join(hosts)}"
+
+
+def test_every_broker_names_the_same_owner_and_leads_clients_there(cluster: ClusterProcess) -> None:
+    topics = [f"found-{number}" for number in range(TOPICS)]
+    for number, topic in enumerate(topics):
+        with client_of(cluster.url_of(BROKERS[number % len(BROKERS)])) as client:
+            send(client, topic, topic.encode())
+    for topic in topics:
+        owners = {owner_of(cluster, topic, asked) for asked in BROKERS}
+        assert len(owners) == 1, f"{topic} has the owners {owners}"
+        assert owners <= set(BROKERS)
+    for asked in BROKERS:
+        with client_of(cluster.url_of(asked)) as client:
+            for topic in topics:
+                assert stored_in(client, topic) == [topic.encode()]
+    assert {owner_of(cluster, topic) for topic in topics} == set(BROKERS), "all have a share"
+
+
+@pytest.mark.parametrize("lookups", ["binary", "http"])
+def test_when_the_owner_is_killed_another_broker_serves_the_topic(
+    cluster: ClusterProcess, lookups: str
+) -> None:
+    topic = f"survives-{lookups}"
+    url = multi_host(cluster)
+    if lookups == "http":
+        url = ",".join(
+            [
+                cluster.web_url_of("broker"),
+                *(urlsplit(cluster.web_url_of(each)).netloc for each in BROKERS[1:]),
+            ]
+        )
+    with client_of(url) as client:
+        consumer = client.subscribe(TOPIC.format(topic), "sub")
+        producer = client.create_producer(TOPIC.format(topic), send_timeout_millis=SEND_TIMEOUT_MS)
+        producer.send(b"before")
+        owner = owner_of(cluster, topic)
+        begun_s = time.monotonic()
+        cluster.take_down(owner)
+        try:
+            producer.send(b"after")
+            took_s = time.monotonic() - begun_s
+            (other, *_) = (each for each in cluster.brokers if each != owner)
+            assert owner_of(cluster, topic, other) != owner
+            received = [consumer.receive(RECEIVE_TIMEOUT_MS) for _ in range(2)]
+            assert [message.data() for message in received] == [b"before", b"after"]
+        finally:
+            cluster.resume(owner)
+    assert took_s < TAKE_OVER_MAX_S
+
+
+def test_a_broker_that_stood_still_has_lost_its_topics_and_does_not_write_to_them(
+    cluster: ClusterProcess,
+) -> None:
+    """It keeps its process and loses its session: the walk-through's last point."""
+    topic = "fenced"
+    with client_of(multi_host(cluster)) as client:
+        # What no subscription needs is trimmed when a topic moves.
+        client.subscribe(TOPIC.format(topic), "keeps").close()
+        send(client, topic, b"1")
+        owner = owner_of(cluster, topic)
+        pid = cluster.pid_of(owner)
+        cluster.pause(owner)
+        (other, *_) = (each for each in BROKERS if each != owner)
+        # Until its session ends it is the owner, and the official client would give up on it.
+        eventually(lambda: owner_of(cluster, topic, other), lambda name: name != owner)
+        with client_of(cluster.url_of(other)) as elsewhere:
+            send(elsewhere, topic, b"2")
+        cluster.resume(owner)
+        # It may be busy for a moment with what it lost: then it says that, and not that it owns.
+        status, answer = eventually(lambda: lookup(cluster, topic, owner), lambda it: it[0] != BUSY)
+        assert (status, cluster.broker_at(answer["brokerUrl"]) != owner) == (200, True)
+        with client_of(cluster.url_of(owner)) as again:
+            send(again, topic, b"3")
+            assert stored_in(again, topic) == [b"1", b"2", b"3"]
+            # It takes part again, without having been started again.
+            send(again, "fenced-and-back", b"4")
+        assert cluster.pid_of(owner) == pid
+    living = eventually(
+        lambda: rest(cluster.web_url_of(other), "GET", "/admin/v2/brokers/standalone")[1],
+        lambda found: len(found) == len(BROKERS),
+    )
+    assert urlsplit(cluster.web_url_of(owner)).netloc in living
+
+
+def test_a_broker_that_is_added_serves(start_cluster: Any) -> None:
+    cluster = start_cluster("--no-sync", brokers=1, bookies=1)
+    assert cluster.add("broker") == "broker-2"
+    with client_of(cluster.url_of("broker-2")) as client:
+        send(client, "joined", b"1")
+        assert stored_in(client, "joined") == [b"1"]
+    _, living = rest(cluster.web_service_url, "GET", "/admin/v2/brokers/standalone")
+    assert len(living) == 2
