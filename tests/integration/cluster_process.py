@@ -36,10 +36,16 @@ class ClusterProcess(StandaloneProcess):
 
     @classmethod
     def up(
-        cls, data_directory: Path, *arguments: str, brokers: int = 3, bookies: int = 3
+        cls,
+        data_directory: Path,
+        *arguments: str,
+        brokers: int = 3,
+        bookies: int = 3,
+        proxies: int = 0,
     ) -> ClusterProcess:
         """Start it on free ports and wait for READY. Raises ``StartFailed``."""
-        numbers = ("--brokers", str(brokers), "--bookies", str(bookies))
+        kinds = {"--brokers": brokers, "--bookies": bookies, "--proxies": proxies}
+        numbers = [word for kind, number in kinds.items() for word in (kind, str(number))]
         return cls.start(data_directory, *numbers, *arguments, module=CLUSTER_UP)
 
     @property

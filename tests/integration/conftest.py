@@ -82,11 +82,12 @@ def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
 
 @pytest.fixture
 def start_cluster(tmp_path: Path) -> Generator[StartCluster, None, None]:
-    """Starts clusters of several brokers that a test may harm: ``start_cluster(*options)``."""
+    """Starts clusters of several brokers that a test may harm: ``start_cluster(*options,
+    brokers=2, bookies=1)``."""
     started: list[ClusterProcess] = []
 
-    def start(*arguments: str, brokers: int = 3, bookies: int = 3) -> ClusterProcess:
-        cluster = ClusterProcess.up(tmp_path / "data", *arguments, brokers=brokers, bookies=bookies)
+    def start(*arguments: str, **parts: int) -> ClusterProcess:
+        cluster = ClusterProcess.up(tmp_path / "data", *arguments, **parts)
         started.append(cluster)
         return cluster
 
@@ -99,8 +100,9 @@ def start_cluster(tmp_path: Path) -> Generator[StartCluster, None, None]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[ClusterProcess]:
-    """Three brokers on three bookies that the tests of a module share; each leaves all running."""
-    running = ClusterProcess.up(tmp_path_factory.mktemp("cluster") / "data", "--no-sync")
+    """Three brokers on three bookies and a proxy that the tests of a module share; each leaves all
+    of them running."""
+    running = ClusterProcess.up(tmp_path_factory.mktemp("cluster") / "data", "--no-sync", proxies=1)
     yield running
     running.stop()
 

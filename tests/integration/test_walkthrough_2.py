@@ -5,6 +5,7 @@ that stands still, one that joins. Clients are the official one, brokers real pr
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from tests.integration.waiting import eventually
 
 BROKERS = ["broker", "broker-2", "broker-3"]
 TOPIC = "persistent://public/default/{}"
+STATS = "/admin/v2/persistent/public/default/{}/stats"
 RECEIVE_TIMEOUT_MS = 60_000
 # More topics than brokers, in the namespace's 16 bundles: of every broker some.
 TOPICS = 24
@@ -42,6 +44,19 @@ def multi_host(cluster: ClusterProcess) -> str:
     """A service URL with every broker."""
     hosts = (urlsplit(cluster.url_of(name)).netloc for name in cluster.brokers)
     return f"pulsar://{','.join(hosts)}"
+
+
+def addresses(cluster: ClusterProcess, parts: list[str]) -> set[int]:
+    """The ports of Pulsar's protocol."""
+    return {urlsplit(cluster.url_of(part)).port or 0 for part in parts}
+
+
+def peers_of_this_process() -> set[int]:
+    """The ports of this machine that this process has TCP connections to."""
+    links = (each for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+    sockets = {str(each.readlink()) for each in links}
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[2].rpartition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in sockets}
 
 
 def send(client: Any, topic: str, *payloads: bytes) -> None:
@@ -72,10 +87,47 @@ def test_all_brokers_know_each_other_and_one_leader(cluster: ClusterProcess) -> 
     assert len(leaders) == 1
 
 
-def test_the_cluster_is_known_by_all_of_its_brokers_addresses(cluster: ClusterProcess) -> None:
-    _, record = rest(cluster.web_service_url, "GET", "/admin/v2/clusters/standalone")
-    hosts = [urlsplit(cluster.url_of(name)).netloc for name in BROKERS]
-    assert record["brokerServiceUrl"] == f"pulsar://{','.join(hosts)}"
+def test_the_cluster_is_known_by_the_addresses_of_its_proxy(cluster: ClusterProcess) -> None:
+    _, record = rest(cluster.web_url_of("broker"), "GET", "/admin/v2/clusters/standalone")
+    assert record["brokerServiceUrl"] == cluster.service_url == cluster.url_of("proxy")
+    assert record["serviceUrl"] == cluster.web_service_url == cluster.web_url_of("proxy")
+
+
+def test_a_client_of_the_proxy_uses_topics_of_every_broker_and_meets_none_of_them(
+    cluster: ClusterProcess,
+) -> None:
+    topics = [f"inside-{number}" for number in range(TOPICS)]
+    with client_of(cluster.service_url) as client:
+        for topic in topics:
+            send(client, topic, topic.encode())
+            assert stored_in(client, topic) == [topic.encode()]
+            owner = cluster.web_url_of(owner_of(cluster, topic))
+            _, stats = rest(cluster.web_service_url, "GET", STATS.format(topic))
+            assert stats["ownerBroker"] == urlsplit(owner).netloc
+        assert peers_of_this_process() & addresses(cluster, BROKERS) == set()
+        assert peers_of_this_process() & addresses(cluster, ["proxy"])
+
+
+def test_a_client_of_the_proxy_survives_its_topics_broker_and_then_the_proxy(
+    cluster: ClusterProcess,
+) -> None:
+    with client_of(cluster.service_url) as client:
+        consumer = client.subscribe(TOPIC.format("behind"), "sub")
+        producer = client.create_producer(
+            TOPIC.format("behind"), send_timeout_millis=SEND_TIMEOUT_MS
+        )
+        producer.send(b"before")
+        owner = owner_of(cluster, "behind")
+        cluster.take_down(owner)
+        try:
+            producer.send(b"without the broker")
+        finally:
+            cluster.resume(owner)
+        pid = cluster.kill_part("proxy")
+        cluster.wait_restarted("proxy", pid)
+        producer.send(b"with another proxy")
+        received = [consumer.receive(RECEIVE_TIMEOUT_MS).data() for _ in range(3)]
+        assert received == [b"before", b"without the broker", b"with another proxy"]
 
 
 def test_every_broker_names_the_same_owner_and_leads_clients_there(cluster: ClusterProcess) -> None:

@@ -28,13 +28,13 @@ READY = "ready"
 LINES_DEFAULT = 40
 
 PAGES = HelpPages(
-    "Start a cluster of several brokers on this machine: ZooKeeper, bookies and brokers, each a "
-    "process of its own, and watch over them. Prints READY and the addresses when everything "
-    "answers; endpoints.json in the data directory says the same. Each part's log is a file in "
-    "DATA/logs. The parts' own settings stand below [broker], [bookie] and [zookeeper] in the "
-    "--config file, or in their variables.",
+    "Start a cluster of several brokers on this machine: ZooKeeper, bookies, brokers and a proxy, "
+    "each a process of its own, and watch over them. Prints READY and the addresses of the proxy "
+    "when everything answers; endpoints.json in the data directory has all addresses. Each part's "
+    "log is a file in DATA/logs. The parts' own settings stand below [broker], [proxy], [bookie] "
+    "and [zookeeper] in the --config file, or in their variables.",
     first=(
-        *("data_directory", "num_brokers", "num_bookies", "broker_port", "web_port"),
+        *("data_directory", "num_brokers", "num_bookies", "num_proxies", "broker_port", "web_port"),
         *("bind_address", "advertised_address", "zookeeper", "sync", "quiet"),
     ),
     command="cluster up",
@@ -89,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     kill.add_argument("--keep-down", action="store_true", help="do not start it before `resume`")
     add("pause", "have a part stand still (SIGSTOP) until `resume`")
     add("resume", "let a paused part go on, or start one that was kept down")
-    added = add("add", "start one more broker or bookie, and wait until it is ready", part="KIND")
+    added = add(
+        "add", "start one more broker, bookie or proxy, and wait until it is ready", part="KIND"
+    )
     added.add_argument("--json", action="store_true", help="for programs")
     add("down", "stop the whole cluster in order, and wait for its end", part="")
     return parser

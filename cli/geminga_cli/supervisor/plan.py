@@ -23,6 +23,7 @@ from geminga_cli.supervisor.settings import (
     NO_FILE,
     PARTS_MAX,
     PORT_MAX,
+    PROXY,
     ZOOKEEPER,
     PartsFile,
     StandaloneSettings,
@@ -39,6 +40,8 @@ QUORUMS = {
     "log.write_quorum": "--log-write-quorum",
     "log.ack_quorum": "--log-ack-quorum",
 }
+# What there can be more of.
+ADDABLE = f"a {BROKER}, a {BOOKIE} or a {PROXY}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +146,11 @@ class Plan:
         present = {self._broker_id(name) for name in settings.brokers}
         for name in settings.brokers:
             self._add_broker(name, present)
+        for name in settings.proxies:
+            self._add(name, PROXY, proxy_options(settings, ports_of(name), self._zookeeper))
 
     def add(self, kind: str) -> Part:
-        """One more bookie or broker. Raises ``CannotObey``, ``UnusablePort``."""
+        """One more bookie, broker or proxy. Raises ``CannotObey``, ``UnusablePort``."""
         settings, names = self.settings, set(self.parts)
         number = next(
             each for each in range(1, len(names) + 2) if numbered(kind, each) not in names
@@ -159,8 +164,11 @@ class Plan:
                 return self._add(name, kind, bookie_options(settings, name, ports, self._zookeeper))
             case "broker":
                 return self._add_broker(name, set(map(self._broker_id, self.broker_ids)))
+            case "proxy":
+                ports = self._ports_of(name)
+                return self._add(name, kind, proxy_options(settings, ports, self._zookeeper))
             case _:
-                raise CannotObey(f"no {kind} can be added; a {BROKER} or a {BOOKIE} can")
+                raise CannotObey(f"no {kind} can be added; {ADDABLE} can")
 
     def _broker_id(self, name: str) -> str:
         return self.settings.broker_id(self._ports_of(name).http)
@@ -217,6 +225,20 @@ def bookie_options(
         "--port": str(ports.port),
         "--http-port": str(ports.http),
         **({} if settings.sync else {"--no-sync": ""}),
+        **_log_options(settings),
+    }
+
+
+def proxy_options(
+    settings: StandaloneSettings, ports: PartPorts, zookeeper: str
+) -> Mapping[str, str]:
+    """What a proxy is told."""
+    return {
+        "--zookeeper": zookeeper,
+        "--bind-address": settings.bind_address,
+        "--advertised-address": settings.advertised_host,
+        "--port": str(ports.port),
+        "--web-port": str(ports.http),
         **_log_options(settings),
     }
 

@@ -1,8 +1,8 @@
 """What ``geminga standalone`` and ``geminga cluster up`` are told: by file, environment or flags
 (``geminga_server.config``).
 
-One file tells the parts as well: what stands below ``[zookeeper]``, ``[bookie]`` and ``[broker]``
-in it. What the supervisor decides for them it decides alone: there it is refused.
+One file tells the parts as well: what stands below ``[zookeeper]``, ``[bookie]``, ``[broker]`` and
+``[proxy]`` in it. What the supervisor decides for them it decides alone: there it is refused.
 """
 
 from __future__ import annotations
@@ -174,12 +174,14 @@ class ClusterSettings(StandaloneSettings):
 
     num_brokers: Annotated[int, Ge(1), Le(PARTS_MAX)] = 3
     """How many brokers."""
+    num_proxies: Annotated[int, Ge(0), Le(PARTS_MAX)] = 1
+    """How many proxies, the gateway for clients that cannot reach the brokers; 0: none."""
     broker_port: Port = 6650
-    """The port of the Pulsar protocol of the first broker; the others take the ports after it. 0
-    takes free ones."""
+    """The port of the Pulsar protocol where clients come in: that of the first proxy, or of the
+    first broker where there is no proxy. The other proxies, then the brokers, take the ports after
+    it. 0 takes free ones."""
     web_port: Port = 8080
-    """The port of REST and metrics of the first broker; the others take the ports after it. 0 takes
-    free ones."""
+    """The same of REST and metrics."""
     num_bookies: Annotated[int, Ge(0), Le(PARTS_MAX)] = 0
     """How many bookies; with 3 or more, each message is stored on three. 0: as many as the data is
     on, 3 for a new cluster."""
@@ -190,6 +192,11 @@ class ClusterSettings(StandaloneSettings):
     def brokers(self) -> tuple[str, ...]:
         """The brokers' names."""
         return names_of(BROKER, self.num_brokers)
+
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        """The proxies' names."""
+        return names_of(PROXY, self.num_proxies)
 
     def log_file(self, part: str) -> Path | None:
         """A file for each part: what a dozen of them log at once would be hard to read."""
@@ -270,6 +277,13 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
         "web_port": "web_port",
         "close_budget_s": "",
         "former_broker_ids": "",
+    },
+    PROXY: {
+        "zookeeper": "zookeeper",
+        "bind_address": "bind_address",
+        "advertised_address": "advertised_address",
+        "port": "broker_port",
+        "web_port": "web_port",
     },
 }
 

@@ -40,10 +40,12 @@ PORTS = {
     "bookie-3": PartPorts(8, 9),
     "broker-2": PartPorts(11, 12),
     "broker-3": PartPorts(13, 14),
+    "proxy": PartPorts(21, 22),
+    "proxy-2": PartPorts(23, 24),
 }
 BOOKIE_PORTS = PORTS["bookie"]
 INSTALLATION = Installation(Java(Path("/java"), "17"), Path("/jars"), Path("/jars/c.jsa"))
-CLUSTER = ClusterSettings(data_directory=DATA, num_bookies=3)
+CLUSTER = ClusterSettings(data_directory=DATA, num_bookies=3, num_proxies=0)
 
 
 def planned(
@@ -238,7 +240,7 @@ def test_quorums_of_the_file_are_not_overruled_by_those_that_follow_from_the_boo
         assert broker.options.get("--log-ensemble-size") == expected
 
 
-@pytest.mark.parametrize("name", ["bookie", "broker"])
+@pytest.mark.parametrize("name", ["bookie", "broker", "proxy"])
 def test_a_file_cannot_say_what_the_supervisor_tells_its_parts(name: str, tmp_path: Path) -> None:
     """All but what a user may choose: logs, and how many copies there are."""
     BrokerIds(tmp_path, "broker", "127.0.0.1:9").begin()
@@ -299,6 +301,24 @@ def test_ports_of_a_kind_are_a_row_and_an_added_part_takes_free_ones() -> None:
     ports.close()
 
 
+def test_proxies_come_first_in_the_row_of_ports_and_stop_first() -> None:
+    settings = replace(CLUSTER, num_proxies=2)
+    wanted = settings.wanted_ports()
+    assert wanted["--broker-port"] == 6650
+    assert wanted["--broker-port (for proxy-2)"] == 6651
+    assert wanted["--broker-port (for broker)"] == 6652
+    plan = planned(settings)
+    assert list(plan.parts)[-2:] == ["proxy", "proxy-2"]
+    assert settings.stop_deadlines_s["proxy"] < settings.stop_deadlines_s["broker"]
+    assert options_of(plan, "proxy-2")["--port"] == "23"
+
+
+def test_other_clusters_are_told_the_proxies_where_there_are_any() -> None:
+    options = options_of(planned(replace(CLUSTER, num_proxies=2)), "broker-3")
+    assert options["--cluster-service-url"] == "pulsar://127.0.0.1:21,127.0.0.1:23"
+    assert options["--cluster-web-service-url"] == "http://127.0.0.1:22,127.0.0.1:24"
+
+
 def test_a_broker_that_is_added_is_told_what_the_others_are() -> None:
     plan = Plan(CLUSTER, {**PORTS, "broker-4": PartPorts(15, 16)}.__getitem__, INSTALLATION)
     assert plan.add("broker").rules.name == "broker-4"
@@ -319,5 +339,5 @@ def test_a_broker_with_the_id_of_anothers_past_is_not_added(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["zookeeper", "supervisor", ""])
 def test_a_kind_of_which_there_can_be_no_more_is_refused(kind: str) -> None:
-    with pytest.raises(CannotObey, match="a broker or a bookie can"):
+    with pytest.raises(CannotObey, match="a broker, a bookie or a proxy can"):
         planned(CLUSTER).add(kind)

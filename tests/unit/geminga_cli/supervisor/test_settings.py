@@ -17,6 +17,7 @@ from geminga_cli.supervisor.settings import (
     parts_file,
     with_bookies_of_data,
 )
+from geminga_proxy.config import ProxyConfig
 from geminga_server.config import settings_of
 from geminga_server.errors import ConfigError
 
@@ -68,7 +69,7 @@ def written(tmp_path: Path, text: str) -> Path:
     ("text", "refusal"),
     [
         ("[brokr]\na = 1\n", r"\[brokr\] is no section for a standalone; \[broker\]\?"),
-        ("[autorecovery]\na = 1\n", "there are standalone, zookeeper, bookie, broker"),
+        ("[autorecovery]\na = 1\n", "there are standalone, zookeeper, bookie, broker, proxy"),
         ("[broker]\nweb_port = 1\n", r"\[broker\] web_port: .* give web_port below \[standalone"),
         ("[bookie]\nport = 1\n", r"\[bookie\] port: .* give bookie_port below"),
         ("[zookeeper]\nsync = false\n", r"\[zookeeper\] sync: .* give sync below"),
@@ -88,6 +89,7 @@ def test_what_is_decided_are_settings_and_by_settings() -> None:
         "zookeeper": ZooKeeperPartSettings,
         "bookie": BookieConfig,
         "broker": BrokerConfig,
+        "proxy": ProxyConfig,
     }
     own = {each.name for each in fields(StandaloneSettings)}
     for part, decided in DECIDED.items():
