@@ -7,6 +7,7 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.integration.waiting import eventually
 
@@ -52,6 +53,13 @@ class ClusterProcess(StandaloneProcess):
     def brokers(self) -> list[str]:
         """The brokers that are there now, by name."""
         return [name for name in self.endpoints if name.partition("-")[0] == "broker"]
+
+    @property
+    def proxies_url(self) -> str:
+        """A service URL with every proxy."""
+        names = [name for name in self.endpoints if name.partition("-")[0] == "proxy"]
+        hosts = (urlsplit(self.url_of(name)).netloc for name in names)
+        return f"pulsar://{','.join(hosts)}"
 
     def url_of(self, part: str) -> str:
         """Where the broker or proxy speaks Pulsar's protocol."""

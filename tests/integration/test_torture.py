@@ -11,10 +11,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.cluster_process import ClusterProcess, StandaloneProcess
 from tests.torture.killer import TARGETS
 from tests.torture.sent import MessagesLost
-from tests.torture.siege import FRAGILE, OPTIONS, Siege, besiege
+from tests.torture.siege import (
+    CLUSTER_OPTIONS,
+    CLUSTER_PARTS,
+    CLUSTER_TOPICS,
+    FRAGILE,
+    OPTIONS,
+    Siege,
+    besiege,
+)
 from tests.torture.torture import Ordeal, torture
 
 StartStandalone = Callable[..., StandaloneProcess]
@@ -50,6 +58,22 @@ def test_nothing_confirmed_is_lost_when_the_power_goes(start_standalone: StartSt
     outcome = besiege(partial(start_standalone, *OPTIONS, module=FRAGILE), siege)
     assert outcome.confirmed == outcome.sent > 1000
     assert any("power" in what for what in outcome.strikes)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_nothing_confirmed_is_lost_while_brokers_take_over_from_each_other(
+    start_cluster: Callable[..., ClusterProcess],
+) -> None:
+    """Behind two proxies: any broker, bookie, proxy and ZooKeeper may go, or stand still until
+    another broker has its topics."""
+    siege = Siege(
+        seconds=60.0, seed=7, parts=CLUSTER_PARTS, topics=CLUSTER_TOPICS, pause_s_max=12.0
+    )
+    start = partial(start_cluster, *CLUSTER_OPTIONS, brokers=3, bookies=4, proxies=2)
+    outcome = besiege(start, siege)
+    assert outcome.confirmed == outcome.sent > 1000
+    assert any(what.startswith("broker") for what in outcome.strikes)
 
 
 @pytest.mark.full

@@ -1,8 +1,9 @@
 """The torture tests at full size: ``python -m tests.torture`` (``make torture``).
 
-Three ordeals, one after the other, each on a cluster of its own: the *passage* of a real text while
+Four ordeals, one after the other, each on a cluster of its own: the *passage* of a real text while
 broker and bookie are killed; the *siege* of a cluster of four bookies under load; the same with
-*power cuts*, which take from bookies what they had not synced.
+*power cuts*, which take from bookies what they had not synced; and the siege of a *cluster* of
+three brokers behind two proxies, in which brokers take over from each other.
 """
 
 from __future__ import annotations
@@ -12,16 +13,25 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from tests.integration.cluster_process import STANDALONE, StandaloneProcess
-from tests.torture.siege import FRAGILE, OPTIONS, Siege, besiege
+from tests.integration.cluster_process import STANDALONE, ClusterProcess, StandaloneProcess
+from tests.torture.siege import (
+    CLUSTER_OPTIONS,
+    CLUSTER_PARTS,
+    CLUSTER_TOPICS,
+    FRAGILE,
+    OPTIONS,
+    Siege,
+    besiege,
+)
 from tests.torture.torture import Ordeal, torture
 
 # A disk: where temporary files live in memory, nothing is proved about it.
 DIRECTORY = Path("/var/tmp")
-PASSAGE, SIEGE, POWER_CUTS = "passage", "siege", "power-cuts"
-ORDEALS = (PASSAGE, SIEGE, POWER_CUTS)
+PASSAGE, SIEGE, POWER_CUTS, CLUSTER = "passage", "siege", "power-cuts", "cluster"
+ORDEALS = (PASSAGE, SIEGE, POWER_CUTS, CLUSTER)
 LOG_LINES = 100
 
 
@@ -33,6 +43,9 @@ def main() -> None:
         PASSAGE: lambda directory: pass_through(directory, _ordeal(options)),
         SIEGE: lambda directory: withstand(directory, _siege(options)),
         POWER_CUTS: lambda directory: withstand(directory, _siege(options, has_power_cuts=True)),
+        CLUSTER: lambda directory: withstand(
+            directory, replace(_siege(options), parts=CLUSTER_PARTS, topics=CLUSTER_TOPICS)
+        ),
     }
     for name in options.ordeal or ORDEALS:
         with tempfile.TemporaryDirectory(
@@ -59,8 +72,11 @@ def withstand(directory: Path, siege: Siege) -> object:
     started: list[StandaloneProcess] = []
 
     def start() -> StandaloneProcess:
-        module = FRAGILE if siege.has_power_cuts else STANDALONE
-        started.append(StandaloneProcess.start(directory / "data", *OPTIONS, module=module))
+        if siege.parts.are_many:
+            started.append(cluster_of(siege, directory / "data"))
+        else:
+            module = FRAGILE if siege.has_power_cuts else STANDALONE
+            started.append(StandaloneProcess.start(directory / "data", *OPTIONS, module=module))
         return started[-1]
 
     try:
@@ -73,6 +89,18 @@ def withstand(directory: Path, siege: Siege) -> object:
     finally:
         for cluster in started[-1:]:
             cluster.stop()
+
+
+def cluster_of(siege: Siege, data_directory: Path) -> ClusterProcess:
+    """A cluster with the parts that are struck."""
+    parts = siege.parts
+    return ClusterProcess.up(
+        data_directory,
+        *CLUSTER_OPTIONS,
+        brokers=len(parts.brokers),
+        bookies=len(parts.bookies),
+        proxies=len(parts.proxies),
+    )
 
 
 def _options() -> argparse.Namespace:

@@ -38,10 +38,11 @@ READ_TIMEOUT_MS = 60_000
 class Load:
     """Load on a cluster, between ``start`` and ``stop``; ``rate`` messages a second in all."""
 
-    def __init__(self, client: Any, rate: int) -> None:
+    def __init__(self, client: Any, rate: int, topics: int = TOPICS) -> None:
+        self._topics = topics
         self.all_sent = [
-            Sent(number, f"{NAMESPACE}/load-{number % TOPICS}")
-            for number in range(TOPICS * PRODUCERS_A_TOPIC)
+            Sent(number, f"{NAMESPACE}/load-{number % topics}")
+            for number in range(topics * PRODUCERS_A_TOPIC)
         ]
         self._client = client
         self._pause_s = BURST * len(self.all_sent) / rate
@@ -103,7 +104,7 @@ class Load:
         return self._client.create_producer(
             sent.topic,
             send_timeout_millis=0,
-            batching_enabled=sent.producer // TOPICS % 2 == 0,
+            batching_enabled=sent.producer // self._topics % 2 == 0,
             max_pending_messages=PENDING_MAX,
             block_if_queue_full=True,
         )

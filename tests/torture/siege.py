@@ -1,4 +1,5 @@
-"""The second ordeal: load on several bookies and a broker, any of which may go at any time.
+"""The second ordeal: load on several bookies and a broker, any of which may go at any time; and on
+a cluster of several brokers behind proxies.
 
 What must hold: everything that was confirmed is read back, each producer's messages in their order,
 once everything is healthy, and the same again after the whole cluster was stopped and started;
@@ -12,16 +13,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.cluster_process import ClusterProcess, StandaloneProcess
 from tests.integration.official_client import client_of
-from tests.torture.load import CONFIRM_S_MAX, READ_TIMEOUT_MS, Load, drain, read_back
+from tests.torture.load import CONFIRM_S_MAX, READ_TIMEOUT_MS, TOPICS, Load, drain, read_back
 from tests.torture.sent import Content, MessagesLost
-from tests.torture.strikes import PAUSE_S_MAX, Striker, strikes
+from tests.torture.strikes import PAUSE_S_MAX, Striker, Targets, strikes
 
 BOOKIES = ("bookie", "bookie-2", "bookie-3", "bookie-4")
 # Half of the pauses are longer than what the supervisor puts up with.
 HANG_LIMIT_S = PAUSE_S_MAX / 2
 OPTIONS = ("--num-bookies", str(len(BOOKIES)), "--hang-limit", str(HANG_LIMIT_S))
+STANDALONE_PARTS = Targets(BOOKIES)
+# Several brokers and proxies. A part that stands still is left alone there, however long: the
+# others have taken its topics over when it wakes up.
+CLUSTER_PARTS = Targets(BOOKIES, ("broker", "broker-2", "broker-3"), ("proxy", "proxy-2"))
+CLUSTER_OPTIONS = ("--hang-limit", "0")
+CLUSTER_TOPICS = 6
 # How often a producer may go back for one strike to send again: when its broker is lost, and when a
 # bookie's loss is noticed late, the broker not yet being whole when it comes back.
 RETURNS_A_STRIKE_MAX = 3
@@ -44,6 +51,8 @@ class Siege:
     rate: int = 1000
     pause_s_max: float = PAUSE_S_MAX
     has_power_cuts: bool = False
+    parts: Targets = STANDALONE_PARTS
+    topics: int = TOPICS
     # How long a reader waits for the next message of a cluster that is healthy.
     read_timeout_ms: int = READ_TIMEOUT_MS
 
@@ -80,9 +89,9 @@ def besiege(start: Start, siege: Siege) -> Outcome:
     """
     begun = time.monotonic()
     cluster = start()
-    striker = Striker(cluster, BOOKIES)
-    with client_of(cluster.service_url) as client:
-        load = Load(client, siege.rate)
+    striker = Striker(cluster, siege.parts)
+    with client_of(url_for_clients(cluster)) as client:
+        load = Load(client, siege.rate, siege.topics)
         load.start()
         _strike(striker, siege)
         load.stop()
@@ -90,7 +99,7 @@ def besiege(start: Start, siege: Siege) -> Outcome:
         contents = _read_all(client, load, siege, returns_max)
     cluster.stop()
     cluster = start()
-    with client_of(cluster.service_url) as client:
+    with client_of(url_for_clients(cluster)) as client:
         again = _read_all(client, load, siege, returns_max)
         for topic, sents in load.topics.items():
             drain(client, topic, sents)
@@ -109,11 +118,16 @@ def besiege(start: Start, siege: Siege) -> Outcome:
     )
 
 
+def url_for_clients(cluster: StandaloneProcess) -> str:
+    """All proxies, where there are several: clients use another while one is gone."""
+    return cluster.proxies_url if isinstance(cluster, ClusterProcess) else cluster.service_url
+
+
 def _strike(striker: Striker, siege: Siege) -> None:
     end = time.monotonic() + siege.seconds
     for strike in strikes(
         Random(siege.seed),
-        BOOKIES,
+        siege.parts,
         pause_s_max=siege.pause_s_max,
         has_power_cuts=siege.has_power_cuts,
     ):

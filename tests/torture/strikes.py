@@ -1,8 +1,9 @@
 """What is done to which parts of a cluster, and when: drawn from a seed, and carried out.
 
-Bookies and broker are killed, or stand still (the supervisor kills one that does so too long).
-One bookie at a time, so that its quorum goes on; sometimes all, for a moment. With power cuts a
-bookie that is killed may also lose what it had not synced.
+Bookies and brokers are killed, or stand still (a standalone's supervisor kills one that does so too
+long; in a cluster it loses its session, and wakes up where others have its topics). One bookie at a
+time, so that its quorum goes on; sometimes all, for a moment. With power cuts a bookie that is
+killed may also lose what it had not synced. In a cluster proxies and ZooKeeper are killed as well.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -22,6 +23,7 @@ from tests.integration.waiting import eventually
 from tests.torture.fragile_disk import Notes, cut_power
 
 BROKER = "broker"
+ZOOKEEPER = "zookeeper"
 # What a power cut harms below a bookie's directory.
 DIRECTORIES = ("journal", "ledgers", "index")
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 15.0
@@ -52,10 +54,31 @@ class Strike:
     seed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The parts of a cluster that are struck, by kind."""
+
+    bookies: tuple[str, ...]
+    brokers: tuple[str, ...] = (BROKER,)
+    proxies: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every one of them."""
+        zookeeper = (ZOOKEEPER,) if self.are_many else ()
+        return (*zookeeper, *self.bookies, *self.brokers, *self.proxies)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether brokers take over from each other."""
+        return len(self.brokers) > 1
+
+
 def strikes(
-    chance: Random, bookies: Sequence[str], *, pause_s_max: float, has_power_cuts: bool
+    chance: Random, parts: Targets, *, pause_s_max: float, has_power_cuts: bool
 ) -> Iterator[Strike]:
     """Strikes for ever: every target once in random order, again and again."""
+    bookies = parts.bookies
     while True:
         one = chance.choice(bookies)
         targets = [
@@ -66,13 +89,17 @@ def strikes(
             (Deed.PAUSE, (chance.choice(bookies),)),
             (Deed.PAUSE, (BROKER,)),
         ]
-        for deed, parts in chance.sample(targets, len(targets)):
+        if parts.are_many:
+            targets += [(Deed.KILL, (each,)) for each in (*parts.brokers[1:], *parts.proxies)]
+            targets += [(Deed.PAUSE, (each,)) for each in parts.brokers[1:]]
+            targets += [(Deed.KILL, parts.brokers), (Deed.KILL, (ZOOKEEPER,))]
+        for deed, struck in chance.sample(targets, len(targets)):
             is_cut = has_power_cuts and chance.random() < CUT_PROBABILITY
-            is_cut = is_cut and deed is Deed.KILL and parts != (BROKER,)
+            is_cut = is_cut and deed is Deed.KILL and bool(set(struck) & set(bookies))
             yield Strike(
                 chance.random() * REST_S_MAX,
                 Deed.CUT if is_cut else deed,
-                parts,
+                struck,
                 chance.uniform(PAUSE_S_MIN, pause_s_max),
                 chance.randrange(SEED_MAX),
             )
@@ -81,18 +108,19 @@ def strikes(
 class Striker:
     """Carries strikes out on ``cluster``, and counts them."""
 
-    def __init__(self, cluster: StandaloneProcess, bookies: Sequence[str]) -> None:
+    def __init__(self, cluster: StandaloneProcess, parts: Targets) -> None:
         self.counts: Counter[str] = Counter()
         self.strikes = 0
         self._cluster = cluster
-        self._bookies = bookies
+        self._parts = parts
 
     def strike(self, strike: Strike) -> None:
         """Do it, and return when every part runs again."""
         time.sleep(strike.rest_s)
         self.strikes += 1
         for part in strike.parts:
-            deed = Deed.KILL if part == BROKER and strike.deed is Deed.CUT else strike.deed
+            is_bookie = part in self._parts.bookies
+            deed = Deed.KILL if strike.deed is Deed.CUT and not is_bookie else strike.deed
             self.counts[f"{part} {deed.value}"] += 1
         if strike.deed is Deed.PAUSE:
             self._pause(strike)
@@ -108,13 +136,13 @@ class Striker:
         """How many bytes power cuts took from all bookies."""
         return sum(
             Notes(self._cluster.data_directory / bookie / name).lost_bytes
-            for bookie in self._bookies
+            for bookie in self._parts.bookies
             for name in DIRECTORIES
         )
 
     def _kill(self, strike: Strike) -> None:
         if strike.deed is Deed.CUT:
-            for bookie in set(strike.parts) - {BROKER}:
+            for bookie in set(strike.parts) & set(self._parts.bookies):
                 for name in DIRECTORIES:
                     cut_power(self._cluster.data_directory / bookie / name, strike.seed)
         pids = {part: self._cluster.kill_part(part) for part in strike.parts}
@@ -134,6 +162,4 @@ class Striker:
             self.counts[f"{part} given up by the supervisor"] += 1
 
     def _gone(self) -> list[str]:
-        return [
-            part for part in (*self._bookies, BROKER) if not is_running(self._cluster.pid_of(part))
-        ]
+        return [part for part in self._parts.all if not is_running(self._cluster.pid_of(part))]
