@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_without_a_cluster_the_directory_is_named(tmp_path: Path) -> None:
 
 def test_each_part_is_a_line() -> None:
     addresses = {"pulsar": "pulsar://h:1", "web": "http://h:2"}
-    parts = [
+    parts: list[dict[str, Any]] = [
         {"part": "broker", "state": "ready", "pid": 7, "restarts": 12, "addresses": addresses},
         {"part": "broker-2", "state": "down", "pid": None, "restarts": 0, "addresses": {}},
     ]

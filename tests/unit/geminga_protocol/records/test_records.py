@@ -123,9 +123,7 @@ def kind_of(path: str) -> Again:
 
 NODES = lines_of("zookeeper.jsonl") + lines_of("load.jsonl")
 RECORDED = [
-    (kind_of(line["path"]), bytes_of(line))
-    for line in NODES
-    if line["path"] not in PLAIN
+    (kind_of(line["path"]), bytes_of(line)) for line in NODES if line["path"] not in PLAIN
 ] + [
     (OTHER_KINDS[line["kind"]], bytes.fromhex(line["payload"]))
     for line in lines_of("ledger-entries.jsonl")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
