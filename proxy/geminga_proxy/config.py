@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from annotated_types import Ge, Gt
 
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
+from geminga_server.tls import TlsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,12 @@ class ProxyConfig(PartConfig):
     """The port of the Pulsar protocol; 0 takes a free one."""
     web_port: Annotated[Port, Upstream("webServicePort")] = 8080
     """The port of REST and metrics; 0 takes a free one."""
+    port_tls: Annotated[Port, Upstream("servicePortTls")] = 6651
+    """The port of the Pulsar protocol with TLS, where there is a certificate; 0 takes a free one.
+    """
+    web_port_tls: Annotated[Port, Upstream("webServicePortTls")] = 8443
+    """The port of REST and metrics with TLS, where there is a certificate; 0 takes a free one."""
+    tls: TlsConfig = field(default_factory=TlsConfig)
     connections: Annotated[InboundConfig, INLINE] = field(default_factory=InboundConfig)
     targets: Annotated[TargetConfig, INLINE] = field(default_factory=TargetConfig)
     web: Annotated[WebConfig, INLINE] = field(default_factory=WebConfig)
@@ -104,3 +112,10 @@ class ProxyConfig(PartConfig):
     """How many requests of clients may wait for brokers' answers; more are refused."""
     # As patient as clients are with brokers.
     operation_timeout_s: Annotated[float, INTERNAL] = 30.0
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """The ports that it listens on, by the names of their settings."""
+        ports = {"port": self.port, "web_port": self.web_port}
+        secured = {"port_tls": self.port_tls, "web_port_tls": self.web_port_tls}
+        return ports | secured if self.tls.is_on else ports

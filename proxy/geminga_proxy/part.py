@@ -32,6 +32,7 @@ from geminga_server.open_files import OpenFiles, open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
 from geminga_server.supervision import part_name
+from geminga_server.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ PART = "proxy"
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a proxy until it is told to stop; returns the process's exit code."""
     config = load_config(ProxyConfig, PART, file=file, flags=flags)
-    require_distinct({"--port": config.port, "--web-port": config.web_port})
+    require_distinct({f"--{name.replace('_', '-')}": port for name, port in config.ports.items()})
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
     return run_part(lambda stop: serve(config, stop))
 
@@ -61,23 +62,40 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
         else:
             zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
             brokers = await stack.enter_async_context(RegisteredBrokers(zookeeper))
+        tls: ServerTls | None = None
+        if config.tls.is_on:
+            tls = await stack.enter_async_context(ServerTls(config.tls))
         proxy = await stack.enter_async_context(
-            Proxy(config, brokers=brokers, network=AsyncioNetwork())
+            Proxy(
+                config,
+                brokers=brokers,
+                network=AsyncioNetwork(),
+                tls_network=AsyncioNetwork(tls.context) if tls else None,
+            )
         )
         metrics.register(ProxyMetrics(proxy).collect)
         app = part_app(metrics, check_health=proxy.check_health, resource=Resource.cluster(PART))
         forwarding = Forwarding(app, brokers, AsyncioNetwork(), config)
         await stack.enter_async_context(forwarding)
-        await stack.enter_async_context(
-            HttpServer(
+        http = HttpServer(
+            forwarding,
+            config.bind_address,
+            config.web_port,
+            clock=clock,
+            connections_max=files.http,
+            metrics=metrics,
+        )
+        await stack.enter_async_context(http)
+        if tls is not None:
+            secured = HttpServer(
                 forwarding,
                 config.bind_address,
-                config.web_port,
+                config.web_port_tls,
                 clock=clock,
-                connections_max=files.http,
-                metrics=metrics,
+                beside=http,
+                tls=tls.context,
             )
-        )
+            await stack.enter_async_context(secured)
         await announce(stack, proxy, stop)
         await stop.wait()
 
@@ -90,10 +108,13 @@ def settled(config: ProxyConfig, files: OpenFiles) -> ProxyConfig:
     """
     halved = replace(files, own=files.own + files.clients // 2)
     allowed = connections_allowed(config.connections, halved)
+    ports = {name: free_port(config.bind_address, port) for name, port in config.ports.items()}
     return replace(
         config,
-        port=free_port(config.bind_address, config.port),
-        web_port=free_port(config.bind_address, config.web_port),
+        port=ports["port"],
+        web_port=ports["web_port"],
+        port_tls=ports.get("port_tls", config.port_tls),
+        web_port_tls=ports.get("web_port_tls", config.web_port_tls),
         connections=replace(config.connections, connections_max=allowed.connections_max),
     )
 
@@ -108,6 +129,9 @@ async def announce(stack: AsyncExitStack, proxy: Proxy, stop: StopRequest) -> No
         "web": web,
         "metrics": f"{web}/metrics/",
     }
+    if config.tls.is_on:
+        addresses["pulsar_tls"] = f"pulsar+ssl://{host}:{config.port_tls}"
+        addresses["web_tls"] = f"https://{host}:{config.web_port_tls}"
     connections_max = config.connections.connections_max
     log.info("proxy serves", extra={**addresses, "connections_max": connections_max})
     commands = PartCommands(shutdown=stop.ask, check_health=proxy.check_health)

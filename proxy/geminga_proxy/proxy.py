@@ -32,10 +32,21 @@ LET_GO_TIMEOUT_S = 1.0
 class Proxy(Service):
     """One proxy. Entered, it serves; left, it hands clients' connections back to their brokers."""
 
-    def __init__(self, config: ProxyConfig, *, brokers: Brokers, network: Network) -> None:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        *,
+        brokers: Brokers,
+        network: Network,
+        tls_network: Network | None = None,
+    ) -> None:
+        """``tls_network`` listens for the connections that clients secure; those to brokers are
+        plain."""
         super().__init__()
+        assert not config.tls.is_on or tls_network is not None, "TLS would be told, and not served"
         self.config = config
         self._network = network
+        self._tls_network = tls_network
         self._listener: Listener | None = None
         self.splices = Splices(config.targets.broker_proxy_read_timeout_s)
         self.lookups = Lookups(brokers, network, config)
@@ -70,11 +81,17 @@ class Proxy(Service):
         await stack.enter_async_context(self.lookups)
         stack.push_async_callback(self._close_connections)
         config = self.config
-        self._listener = await self._network.listen(
-            lambda: ClientConnection(self.context), config.bind_address, config.port
-        )
-        stack.push_async_callback(self._listener.close)
+        self._listener = await self._listen(stack, self._network, config.port)
+        if self._tls_network is not None:
+            await self._listen(stack, self._tls_network, config.port_tls)
         self.spawn_every(REVIEW_S, self._review, name="review splices")
+
+    async def _listen(self, stack: AsyncExitStack, network: Network, port: int) -> Listener:
+        listener = await network.listen(
+            lambda: ClientConnection(self.context), self.config.bind_address, port
+        )
+        stack.push_async_callback(listener.close)
+        return listener
 
     async def _review(self) -> None:
         self.splices.review(REVIEW_S)

@@ -23,6 +23,9 @@ class ProxyProcess:
     service_url: str
     web_url: str
     log: Path
+    # Where it has a certificate.
+    service_url_tls: str = ""
+    web_url_tls: str = ""
 
     @property
     def metrics_url(self) -> str:
@@ -37,7 +40,8 @@ def proxy_of(log: Path, *options: str) -> Generator[ProxyProcess]:
     with log.open("wb") as stream, subprocess.Popen(words, stderr=stream) as process:
         try:
             (serves,) = eventually(lambda: serving(log), lambda found: len(found) == 1)
-            yield ProxyProcess(process, serves["pulsar"], serves["web"], log)
+            tls = serves.get("pulsar_tls", ""), serves.get("web_tls", "")
+            yield ProxyProcess(process, serves["pulsar"], serves["web"], log, *tls)
         finally:
             process.terminate()
             process.wait(END_S)

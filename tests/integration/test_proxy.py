@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import ssl
 import subprocess
 import time
+import urllib.request
 from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
@@ -15,6 +19,7 @@ from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.proxy_process import ProxyProcess, proxy_of
 from tests.integration.rest import metric, rest
 from tests.integration.waiting import eventually
+from tests.unit.geminga.certificates import Authority
 
 from geminga import connect
 from geminga_server.run import ExitCode
@@ -79,6 +84,33 @@ def test_a_proxy_may_be_given_urls_instead_of_a_zookeeper(
     with proxy_of(tmp_path / "log", *urls) as proxy, client_of(proxy.service_url) as client:
         client.create_producer("persistent://public/default/by-urls").send(b"hello")
         assert rest(proxy.web_url, "GET", "/admin/v2/clusters") == (200, ["standalone"])
+
+
+def test_clients_may_come_to_a_proxy_with_tls(
+    standalone: StandaloneProcess, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    trust_file = str(authority.trust_file)
+    options = (
+        *("--zookeeper", zookeeper_of(standalone), "--port-tls", "0", "--web-port-tls", "0"),
+        *("--tls-certificate-file", str(authority.issue("proxy", "127.0.0.1"))),
+    )
+    trusting: dict[str, Any] = {
+        "tls_trust_certs_file_path": trust_file,
+        "tls_validate_hostname": True,
+    }
+    body = b"secret" * 100_000  # several records of TLS, and of the kernel's buffers
+    with (
+        proxy_of(tmp_path / "log", *options) as proxy,
+        client_of(proxy.service_url_tls, **trusting) as client,
+    ):
+        consumer = client.subscribe("persistent://public/default/proxy-tls", "s")
+        client.create_producer("persistent://public/default/proxy-tls").send(body)
+        assert consumer.receive(RECEIVE_MS).data() == body
+        context = ssl.create_default_context(cafile=trust_file)
+        url = f"{proxy.web_url_tls}/admin/v2/clusters"
+        with urllib.request.urlopen(url, context=context) as answer:
+            assert json.load(answer) == ["standalone"]
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["ended", "killed"])

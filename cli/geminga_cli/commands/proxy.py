@@ -34,8 +34,9 @@ PAGES = HelpPages(
         Subject(
             "cluster",
             "where the brokers are, and which of them clients are connected to",
-            ("zookeeper*", "broker_*", "targets.*", "concurrent_*"),
+            ("zookeeper*", "broker_*", "targets.*", "concurrent_lookup_*"),
         ),
+        Subject("tls", "what clients connect to with TLS", ("*port_tls", "tls.*")),
         Subject("rest", "how REST is forwarded", ("web.*", "function_*")),
         Subject("process", "logs", ("log_*",)),
     ),
