@@ -11,6 +11,7 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from geminga_server.config import INLINE, INTERNAL, PartConfig, Port, Upstream
+from geminga_server.tls import BookieClientTlsConfig
 
 MIB = 1024 * 1024
 
@@ -19,6 +20,7 @@ MIB = 1024 * 1024
 class AutoRecoveryConfig:
     """How auditor and replication worker go about it; an interval of 0 turns off what it is for."""
 
+    bookkeeper_tls: BookieClientTlsConfig = field(default_factory=BookieClientTlsConfig)
     lost_bookie_recovery_delay_s: Annotated[
         int, Ge(0), Upstream("lostBookieRecoveryDelay", of="BookKeeper")
     ] = 0

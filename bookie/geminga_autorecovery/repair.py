@@ -104,15 +104,21 @@ class LedgerRepair(Service):
         ledger_options: LedgerConfig,
     ) -> None:
         super().__init__()
+        tls = config.bookkeeper_tls.context if config.bookkeeper_tls.is_on else None
         self.counters = WorkerCounters()
         self.store = LedgerStore(coordination, clock=clock, random=random, config=ledger_options)
         self._coordination = coordination
         self._registry = BookieRegistry(coordination, random=random, config=ledger_options)
         self._links = BookieLinks(
-            self._registry, network=network, clock=clock, random=random, config=ledger_options
+            self._registry,
+            network=network,
+            clock=clock,
+            random=random,
+            config=ledger_options,
+            tls=tls,
         )
         self._bookies = Bookies(self._registry, self._links, random)
-        self._take_overs = TakeOvers(coordination, network, clock, random, ledger_options)
+        self._take_overs = TakeOvers(coordination, network, clock, random, ledger_options, tls)
         answer_timeout_s = ledger_options.answer_timeout_s
         self.entry_lists = EntryLists(self._links, answer_timeout_s=answer_timeout_s)
         copies = Copies(self._links, answer_timeout_s=answer_timeout_s)

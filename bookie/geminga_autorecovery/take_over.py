@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 
 from geminga_ledger import LedgerConfig, Ledgers, UnsupportedLedger
+from geminga_ledger.dialer import MakeTls
 from geminga_ledger.store import StoredMetadata
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
@@ -31,8 +32,10 @@ class TakeOvers(Service):
         clock: Clock,
         random: Random,
         config: LedgerConfig,
+        tls: MakeTls | None = None,
     ) -> None:
         super().__init__()
+        self._tls = tls
         self._coordination = coordination
         self._network = network
         self._clock = clock
@@ -67,6 +70,7 @@ class TakeOvers(Service):
             self._clock,
             self._random,
             replace(self._config, password=password),
+            tls=self._tls,
         )
         # Known before it is open: a second one would be as good, and nobody waits for the first.
         self._by_password[password] = await self._stack.enter_async_context(ledgers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from ssl import SSLContext
 
 from tests.unit.geminga_bookie.fakes import MemoryNetwork, bookie_session
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
@@ -11,6 +12,7 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL, Authorizer
 from geminga_simulation.clock import SimulatedClock
 
@@ -29,17 +31,23 @@ class Host:
         self.coordination = bookie_session()
         self.network = MemoryNetwork()
 
-    def bookie(self, authorizer: Authorizer = ALLOW_ALL) -> Bookie:
-        """The next bookie of this machine, not opened yet."""
+    def bookie(
+        self,
+        authorizer: Authorizer = ALLOW_ALL,
+        network: Network | None = None,
+        tls: SSLContext | None = None,
+    ) -> Bookie:
+        """The next bookie, not opened yet; its network is in memory unless one is given."""
         return Bookie(
             self.config,
             journal_disks=self.journal_disks,
             ledger_disks=self.ledger_disks,
             index=self.store,
-            network=self.network,
+            network=network or self.network,
             coordination=self.coordination,
             clock=SimulatedClock(),
             authorizer=authorizer,
+            tls=tls,
         )
 
     @property
