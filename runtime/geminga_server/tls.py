@@ -175,7 +175,8 @@ class ServerTls(Service):
         assert self._context is not None, "it is not open"
         return self._context
 
-    async def _open(self, _: AsyncExitStack) -> None:
+    async def _open(self, stack: AsyncExitStack) -> None:
+        del stack  # contexts need no closing
         self._states = _states_of(self._config.files)
         self._context = self._current = await asyncio.to_thread(self._config.server_context)
         # OpenSSL asks in every handshake, also where the client names no host. The certificate,

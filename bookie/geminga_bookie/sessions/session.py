@@ -250,7 +250,7 @@ class Session(asyncio.Protocol):
         finally:
             if secured is None:
                 plain.abort()
-        if secured is not None and self._securing is not None:  # not lost meanwhile
+        if secured is not None and not secured.is_closing():
             self._transport, self._securing = secured, None
             log.info("connection secured", extra={"host": self._host})
             if self._held_by != _HELD_BY_TLS:
