@@ -61,6 +61,7 @@ MIRRORS_NO_MODULE = {
     "tests/unit/geminga_bookie/test_damage.py": "all files of a bookie, damaged one by one",
     "tests/unit/geminga_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
     "tests/unit/geminga_bookie/sessions/test_session_authorization.py": "who is served, and when",
+    "tests/unit/geminga_bookie/sessions/test_start_tls.py": "sessions on secured connections",
     "tests/unit/geminga_broker/admin/test_access.py": "what all routes ask",
     "tests/unit/geminga_broker/managed_ledger/test_cursor_takeover.py": "two owners of a cursor",
     "tests/unit/geminga_broker/ownership/test_ownership_simulated.py": "ownership, under faults",

@@ -43,7 +43,7 @@ from geminga_server.open_files import open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
 from geminga_server.supervision import part_name
-from geminga_server.tls import ServerTls
+from geminga_server.tls import accepting_tls
 from geminga_server.waiting import wait_for_node
 
 log = logging.getLogger(__name__)
@@ -78,9 +78,7 @@ async def serve(config: BookieConfig, stop: StopRequest) -> None:
         stack.callback(DirectoryLock(config.data_directory, clock).close)
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, config.zookeeper_connect_timeout_s)
-        tls: ServerTls | None = None
-        if config.tls.is_on:
-            tls = await stack.enter_async_context(ServerTls(config.tls))
+        tls = await accepting_tls(config.tls, stack)
         index = open_index(index_directory)
         stack.callback(index.close)
         bookie = await stack.enter_async_context(
@@ -92,7 +90,7 @@ async def serve(config: BookieConfig, stop: StopRequest) -> None:
                 network=AsyncioNetwork(),
                 coordination=zookeeper,
                 clock=clock,
-                tls=tls.context if tls else None,
+                tls=tls,
             )
         )
         metrics = PartMetrics(PART)

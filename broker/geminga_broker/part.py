@@ -35,7 +35,7 @@ from geminga_server.ports import free_port, require_distinct
 from geminga_server.rest_calls import HttpCalls
 from geminga_server.run import StopRequest, run_part
 from geminga_server.supervision import part_name
-from geminga_server.tls import ServerTls
+from geminga_server.tls import accepting_tls
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +67,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
         if config.initialize:
             await initialize(zookeeper, config)
-        tls: ServerTls | None = None
-        if config.tls.is_on:
-            tls = await stack.enter_async_context(ServerTls(config.tls))
+        tls = await accepting_tls(config.tls, stack)
         broker = await stack.enter_async_context(
             Broker(
                 config,
@@ -79,7 +77,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
                 random=Random(),  # noqa: S311 - jitter and names, no secrets
                 authorizer=ALLOW_ALL,
                 usage=ProcessUsage(clock),
-                tls_network=AsyncioNetwork(tls.context) if tls else None,
+                tls_network=AsyncioNetwork(tls) if tls else None,
                 calls=HttpCalls(),
             )
         )
@@ -98,7 +96,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
                 metrics=None if http else services.part_metrics,
                 beside=http,
                 routine_paths=ROUTINE_PATHS,
-                tls=tls.context if tls and bind.is_tls else None,
+                tls=tls if bind.is_tls else None,
             )
             await stack.enter_async_context(server)
             http = http or server

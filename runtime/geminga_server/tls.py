@@ -207,6 +207,15 @@ class ServerTls(Service):
             log.info("tls files taken over", extra={"files": list(self._config.files)})
 
 
+async def accepting_tls(config: TlsConfig, stack: AsyncExitStack) -> SSLContext | None:
+    """What a server's listeners make handshakes with, renewed until ``stack`` is closed; None where
+    there is no certificate. Raises ``ServerStartError``."""
+    if not config.is_on:
+        return None
+    tls = await stack.enter_async_context(ServerTls(config))
+    return tls.context
+
+
 def _states_of(files: tuple[str, ...]) -> tuple[FileState | None, ...]:
     return tuple(map(_state_of, files))
 
