@@ -102,11 +102,3 @@ class LoadManagerConfig:
         int, Gt(0), Upstream("loadBalancerNamespaceMaximumBundles")
     ] = 128
     """A namespace with so many bundles has none of them split."""
-    load_balancer_averages_interval_s: Annotated[
-        float, Gt(0), Upstream("loadBalancerResourceQuotaUpdateIntervalMinutes", unit=60)
-    ] = 15 * 60.0
-    """How often the leader writes averages to ZooKeeper, for the leader after it."""
-    load_balancer_averages_per_broker_max: Annotated[
-        int, Gt(0), Upstream("loadBalancerMaxNumberOfBundlesInBundleLoadReport")
-    ] = 10
-    """Of how many bundles of each broker, the heaviest ones."""

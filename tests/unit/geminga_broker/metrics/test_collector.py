@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from tests.unit.geminga_broker.sessions.stand_ins import context_over
 
@@ -9,6 +11,7 @@ from geminga_broker.broker import Broker
 from geminga_broker.health import HealthCheck
 from geminga_broker.managed_ledger.config import CacheConfig
 from geminga_broker.managed_ledger.entry_cache import EntryCache, LedgerCache
+from geminga_broker.metrics import collector
 from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
@@ -39,6 +42,23 @@ async def test_the_load_report_says_what_each_bundle_carries(broker: Broker) -> 
         assert set(report.last_stats) == set(report.bundles)
         assert len(report.bundles) > 1
         assert sum(each.topics for each in report.last_stats.values()) == report.num_topics == 20
+
+
+async def test_a_load_report_tells_of_the_heaviest_bundles_so_that_it_can_be_written(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector, "REPORTED_BUNDLES_MAX", 2)
+    async with broker:
+        names = [TopicName.parse(f"non-persistent://public/default/t-{n}") for n in range(20)]
+        for name in names:
+            await broker.ownership.owner(name)
+            await broker.administration.create_topic(name, {})
+        await broker.metrics.renew()
+        all_bundles = Counter(str(broker.ownership.last_bundle_of(name)) for name in names)
+        report = broker.metrics.load()
+        told = sorted((each.topics for each in report.last_stats.values()), reverse=True)
+        assert told == [count for _, count in all_bundles.most_common(2)]
+        assert len(report.bundles) == len(all_bundles) > 2
 
 
 async def test_the_caches_rates_are_those_of_the_last_period(
