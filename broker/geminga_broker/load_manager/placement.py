@@ -63,7 +63,7 @@ def least_loaded(bundle: str, load: ClusterLoad, config: LoadManagerConfig) -> s
     for is_last_full, last_cost, broker_id in ready:
         if broker_id == last_id and is_last_full == is_least_full:
             more = last_cost - least_cost
-            return last_id if more <= TOLERATED_SHARE * load.mean_cost else least_id
+            return broker_id if more <= TOLERATED_SHARE * load.mean_cost else least_id
     return least_id
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -37,7 +37,7 @@ class Owner:
 
 
 @asynccontextmanager
-async def serving(answer: bytes) -> AsyncIterator[tuple[Owner, str]]:
+async def serving(answer: bytes) -> AsyncGenerator[tuple[Owner, str]]:
     owner = Owner(answer)
     async with await asyncio.start_server(owner.serve, "127.0.0.1", 0) as server:
         yield owner, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
