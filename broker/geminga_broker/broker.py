@@ -93,11 +93,7 @@ class Broker(Service):
         self._calls = calls
         self._usage = usage
         # What stores
-        to_bookies = config.bookkeeper_tls
-        self.ledgers = Ledgers(
-            *(coordination, network, clock, random, config.ledgers),
-            tls=to_bookies.context if to_bookies.is_on else None,
-        )
+        self.ledgers = self._new_ledgers()
         self._cache = EntryCache(config.cache)
         self._factory = self._new_factory()
         # What is known of the cluster, and what of it is ours
@@ -113,9 +109,8 @@ class Broker(Service):
             config.policies, self.namespaces.policies, cluster=config.cluster
         )
         self.topics = self._new_topics()
-        self._maintenance = TopicMaintenance(
-            self.topics, clock, bundle_of=self.ownership.last_bundle_of
-        )
+        bundle_of = self.ownership.last_bundle_of
+        self._maintenance = TopicMaintenance(self.topics, clock, bundle_of=bundle_of)
         self.discovery = self._new_discovery()
         self._context = self._session_context()
         self._is_unload_due = False
@@ -189,6 +184,13 @@ class Broker(Service):
             version=PULSAR_VERSION,
             former_broker_ids=self.config.former_broker_ids,
             reports=self.config.load_reports,
+        )
+
+    def _new_ledgers(self) -> Ledgers:
+        config, to_bookies = self.config, self.config.bookkeeper_tls
+        return Ledgers(
+            *(self._coordination, self._network, self._clock, self._random, config.ledgers),
+            tls=to_bookies.context if to_bookies.is_on else None,
         )
 
     def _new_ownership(self) -> Ownership:
