@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.unit.geminga_broker.load_manager.modelled_cluster import (
     ModelledCluster,
     report,
@@ -125,11 +127,13 @@ def test_a_hot_bundle_is_moved_once_though_reports_are_late() -> None:
     cluster = ModelledCluster(["a", "b"], demand, CONFIG)
     cluster.owners = {HOT: "a", COLD: "a", THIRD: "b"}
     assert cluster.rebalance(2) == [Move(HOT, "a", "b")]
-    stale = cluster.reports
-    for _ in range(3):  # both brokers still report what was before the move
+    for number in range(1, 4):  # both brokers write anew what was before the move
         cluster.clock.advance(EXPECTED_S / 4)
+        for broker_id, stale in cluster.reports.items():
+            cluster.reports[broker_id] = replace(stale, last_update=number)
         assert cluster.shed() == []
-        assert cluster.reports is stale
+        assert HOT in cluster.load.brokers["b"].bundles
+        assert HOT not in cluster.load.brokers["a"].bundles
     assert cluster.rebalance(5) == []
 
 
