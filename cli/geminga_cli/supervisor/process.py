@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-# ZooKeeper only logs warnings: this is years of them.
+# ZooKeeper only logs warnings: this is years of them. Of a busy broker it is some days.
 LOG_FILE_BYTES_MAX = 10 * 1024 * 1024
 # How much of a log is looked at from its end: more lines than a terminal keeps.
 TAIL_BYTES_MAX = 4 * 1024 * 1024
@@ -87,6 +88,23 @@ def _open_log(path: Path) -> int:
     except FileNotFoundError:
         pass
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+def shorten_log(path: Path) -> bool:
+    """Put a long log aside while its process goes on writing to it; whether it was long.
+
+    The process keeps its descriptor, so the content is copied and the file emptied; it appends, so
+    its next line is the first of the emptied file. What it writes between the two is lost, and the
+    copy takes the place of the last such. Raises ``OSError``.
+    """
+    try:
+        if path.stat().st_size <= LOG_FILE_BYTES_MAX:
+            return False
+    except FileNotFoundError:
+        return False
+    shutil.copyfile(path, path.with_name(path.name + ".old"))
+    os.truncate(path, 0)
+    return True
 
 
 def log_tail(path: Path, lines: int) -> list[str]:

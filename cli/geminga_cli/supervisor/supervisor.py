@@ -36,7 +36,7 @@ from geminga_cli.supervisor.fleet import (
 )
 from geminga_cli.supervisor.metrics_page import MetricsPage
 from geminga_cli.supervisor.parts import Part, ZooKeeperPart
-from geminga_cli.supervisor.process import Process, exit_words
+from geminga_cli.supervisor.process import Process, exit_words, shorten_log
 from geminga_cli.supervisor.watch import exit_of
 from geminga_runtime.clock import Clock
 from geminga_runtime.control_codec import Instruction, InstructionAnswer
@@ -54,6 +54,8 @@ METRICS_HOST = "127.0.0.1"
 # How often a part is asked for a sign of life within the time in which it must give one.
 LOOKS_PER_LIMIT = 10
 STATUS = "status"
+# How often logs are looked at: in the meantime not even DEBUG writes more than some tens of MB.
+LOG_LOOK_S = 30.0
 
 OnReady = Callable[[Mapping[str, PartEndpoints]], None]
 AddPart = Callable[[str], Part]
@@ -126,6 +128,7 @@ class Supervisor(Service):
             stack.callback(loop.remove_signal_handler, number)
         for name, process in self._processes.items():
             self._watch(name, process)
+        self.spawn_every(LOG_LOOK_S, self._shorten_logs, name="shorten logs")
         self._carry_out(self._launched.orders)
 
     @property
@@ -249,6 +252,17 @@ class Supervisor(Service):
         part.release()
         if isinstance(part, ZooKeeperPart):
             self.spawn(self._wait_for_zookeeper(name, part), name="wait for zookeeper")
+
+    async def _shorten_logs(self) -> None:
+        """Here and not in a thread, which the supervisor has none of (``process``): the copy takes
+        some ten milliseconds, every few days."""
+        for name, part in self._parts.items():
+            try:
+                if part.log_file is not None and shorten_log(part.log_file):
+                    log.info("long log put aside", extra={"child": name})
+            except OSError as error:  # a full disk
+                words = {"child": name, "reason": str(error)}
+                log.warning("long log not put aside", extra=words)
 
     # --- operators ----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from geminga_cli.supervisor import process
-from geminga_cli.supervisor.process import Command, Process, exit_words
+from geminga_cli.supervisor.process import Command, Process, exit_words, shorten_log
 
 WAIT_S = 60
 
@@ -83,6 +83,22 @@ def test_a_long_log_file_is_put_aside(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children")
+def test_a_long_log_is_put_aside_while_its_process_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LOG_FILE_BYTES_MAX", 5)
+    log = tmp_path / "p.log"
+    assert not shorten_log(log)
+    with log.open("ab") as stream:
+        stream.write(b"long line\n")
+        stream.flush()
+        assert shorten_log(log)
+        assert not shorten_log(log)
+        stream.write(b"next\n")
+    assert log.read_bytes() == b"next\n"
+    assert (tmp_path / "p.log.old").read_bytes() == b"long line\n"
+
+
 def test_a_child_dies_when_its_parent_is_killed() -> None:
     code = f"""
 import os, sys, signal

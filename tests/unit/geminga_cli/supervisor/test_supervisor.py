@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from geminga_cli.gate import Gate
+from geminga_cli.supervisor import supervisor as supervisor_module
 from geminga_cli.supervisor.endpoints import PartEndpoints
 from geminga_cli.supervisor.fleet import HANGS, Fleet, PartRules, Start
 from geminga_cli.supervisor.process import Command, Process
@@ -352,6 +353,22 @@ async def test_the_end_of_a_part_is_noticed_without_the_kernels_help(
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         assert (await stage.heard.get())["second"].pid != pid
+
+
+async def test_logs_are_looked_at_again_and_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: asyncio.Queue[Path] = asyncio.Queue()
+
+    def look(path: Path) -> bool:
+        looked.put_nowait(path)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(supervisor_module, "LOG_LOOK_S", 0.01)
+    monkeypatch.setattr(supervisor_module, "shorten_log", look)
+    log = stage.parts["first"].log_file = stage.directory / "first.log"
+    async with stage.running():
+        assert [await looked.get(), await looked.get()] == [log, log]
 
 
 async def test_restarts_are_counted_on_the_metrics_page(stage: Stage) -> None:
