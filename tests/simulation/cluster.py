@@ -180,6 +180,14 @@ class Cluster:
         ):
             yield
 
+    def serving(self) -> list[Broker]:
+        """The brokers that are open now, on hosts that run."""
+        return [
+            broker
+            for (host, life), broker in self._serving.items()
+            if host.lives == life and host.is_running
+        ]
+
     async def do(self, host: Host, what: Callable[[Broker], Awaitable[None]]) -> None:
         """Have a broker do something, if it serves. Raises ``HostCrashed``, and what that does."""
         broker = self._serving.get((host, host.lives))

@@ -17,6 +17,7 @@ SHARES = {
     "delayed": 25,
     "garbage": 25,
     "ledgers": 60,
+    "many brokers": 25,
     "messaging": 50,
     "proxy": 10,
     "reading": 25,
