@@ -1,8 +1,5 @@
-"""What a broker has others do with bundles, over REST: acquire one, give one up, cut one in two.
-
-These are requests that any broker answers, of Apache's too; how they ended is told, and what is to
-be done then is decided by the caller.
-"""
+"""How a broker has another acquire a bundle, over REST: by the lookup of a topic in it, which any
+broker answers, of Apache's too."""
 
 from __future__ import annotations
 
@@ -28,29 +25,12 @@ class BundleCalls:
     async def assign(self, bundle: Bundle, asked: Owner) -> None:
         """Have the broker ``asked`` acquire a bundle, or choose which one shall: it is looked up
         there, as a client would. Raises ``ServerUnreachable``, ``ServiceNotReady``."""
-        name = name_in(bundle)
+        path = f"/lookup/v2/topic/persistent/{bundle.namespace}/{quote(name_in(bundle), safe='')}"
         word = "true" if asked.is_authoritative else "false"
-        path = f"/lookup/v2/topic/persistent/{bundle.namespace}/{quote(name, safe='')}"
-        await self._ask("GET", asked, f"{path}?authoritative={word}")
-
-    async def unload(self, bundle: Bundle, asked: Owner, destination: str | None = None) -> None:
-        """Have a bundle unloaded, to the broker of the id ``destination`` or any. Raises as
-        ``assign`` does."""
-        path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.name}/unload"
-        query = "" if destination is None else f"?destinationBroker={quote(destination, safe='')}"
-        await self._ask("PUT", asked, path + query)
-
-    async def split(self, bundle: Bundle, asked: Owner, *, algorithm: str, unload: bool) -> None:
-        """Have a bundle cut in two. Raises as ``assign`` does."""
-        path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.name}/split"
-        word = "true" if unload else "false"
-        await self._ask("PUT", asked, f"{path}?unload={word}&splitAlgorithmName={algorithm}")
-
-    async def _ask(self, method: str, asked: Owner, target: str) -> None:
-        url = f"{asked.http_url or asked.http_url_tls}{target}"
-        answer = await self._calls.call(RestCall(method, url))
+        url = f"{asked.http_url or asked.http_url_tls}{path}?authoritative={word}"
+        answer = await self._calls.call(RestCall("GET", url))
         if not answer.is_success:
-            raise ServiceNotReady(f"{method} {url}: {answer.reason}")
+            raise ServiceNotReady(f"GET {url}: {answer.reason}")
 
 
 def name_in(bundle: Bundle) -> str:

@@ -1,0 +1,62 @@
+"""Proves how a broker has another acquire a bundle: by a lookup of a topic in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga_broker.admin.bundle_calls import BundleCalls, name_in
+from geminga_broker.errors import ServiceNotReady
+from geminga_broker.ownership.address import Owner, Standing
+from geminga_broker.ownership.bundles import Bundle, BundleRing, parse_boundary
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.namespaces import BundlesData
+from geminga_server.rest_calls import RestAnswer, RestCall
+
+SHOP = NamespaceName("acme", "shop")
+BUNDLES = BundleRing(
+    SHOP, [parse_boundary(at) for at in BundlesData.equal(4096).boundaries]
+).bundles
+
+
+class OneAnswer:
+    """Answers everything the same."""
+
+    def __init__(self, answer: RestAnswer) -> None:
+        self.answer = answer
+        self.calls: list[RestCall] = []
+
+    async def call(self, call: RestCall) -> RestAnswer:
+        self.calls.append(call)
+        return self.answer
+
+
+@pytest.mark.parametrize("bundle", BUNDLES[::311])
+def test_a_name_is_found_in_bundles_of_the_largest_ring(bundle: Bundle) -> None:
+    assert bundle.covers(TopicName.of("persistent", "acme", "shop", name_in(bundle)).hash)
+
+
+def test_a_bundle_of_one_hash_is_left_alone() -> None:
+    with pytest.raises(ServiceNotReady):
+        name_in(Bundle(SHOP, 7, 8))
+
+
+@pytest.mark.parametrize(
+    ("standing", "word"), [(Standing.CHOSEN, "true"), (Standing.DECIDES, "false")]
+)
+async def test_the_chosen_broker_is_asked_with_authority_and_the_leader_without(
+    standing: Standing, word: str
+) -> None:
+    calls = OneAnswer(RestAnswer(200))
+    there = Owner("pulsar://b:1", "", "http://b:2", "", is_self=False, standing=standing)
+    await BundleCalls(calls).assign(BUNDLES[0], there)
+    (call,) = calls.calls
+    name = name_in(BUNDLES[0])
+    path = f"/lookup/v2/topic/persistent/acme/shop/{name}"
+    assert (call.method, call.url) == ("GET", f"http://b:2{path}?authoritative={word}")
+
+
+async def test_a_refusal_is_told() -> None:
+    calls = OneAnswer(RestAnswer(503, b'{"reason":"it closes"}'))
+    there = Owner("pulsar://b:1", "", "http://b:2", "", is_self=False)
+    with pytest.raises(ServiceNotReady, match="it closes"):
+        await BundleCalls(calls).assign(BUNDLES[0], there)

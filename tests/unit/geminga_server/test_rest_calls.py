@@ -1,0 +1,65 @@
+"""Proves that servers get each other's answers, follow redirects within bounds, and give up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from geminga_server.errors import ServerUnreachable
+from geminga_server.rest_calls import NO_CALLS, HttpCalls, RestAnswer, RestCall
+
+pytestmark = pytest.mark.real_loop
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    """A server that answers what the path says: a status, and the body in upper case."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        sizes = [line.partition(": ")[2] for line in lines if line.startswith("Content-Length")]
+        body = await reader.readexactly(int(sizes[0]) if sizes else 0)
+        method, path, _ = lines[0].split(" ")
+        status = path.strip("/").partition("?")[0]
+        location = "Location: /200?done\r\n" if status == "307" else ""
+        location = "Location: /308\r\n" if status == "308" else location
+        content = f"{method} {path} ".encode() + body.upper()
+        if status == "silent":
+            await reader.read()
+        writer.write(
+            f"HTTP/1.1 {status} Said\r\n{location}Content-Length: {len(content)}\r\n\r\n".encode()
+            + content
+        )
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_redirect_is_followed_with_the_body(url: str) -> None:
+    answer = await HttpCalls().call(RestCall("PUT", f"{url}/307", body=b"given"))
+    assert answer == RestAnswer(200, b"PUT /200?done GIVEN")
+
+
+async def test_a_refusal_is_an_answer(url: str) -> None:
+    answer = await HttpCalls().call(RestCall("GET", f"{url}/404"))
+    assert (answer.status, answer.is_success, answer.reason) == (404, False, "it answered 404")
+    assert RestAnswer(412, b'{"reason":"so"}').reason == "so"
+
+
+async def test_redirects_end(url: str) -> None:
+    with pytest.raises(ServerUnreachable, match="redirects on and on"):
+        await HttpCalls().call(RestCall("GET", f"{url}/308"))
+
+
+async def test_who_does_not_answer_is_given_up(url: str) -> None:
+    with pytest.raises(ServerUnreachable, match=r"did not answer|cannot be reached"):
+        await HttpCalls(timeout_s=0.1).call(RestCall("GET", f"{url}/silent"))
+    with pytest.raises(ServerUnreachable, match="cannot be reached"):
+        await HttpCalls().call(RestCall("GET", "http://127.0.0.1:1/"))
+    with pytest.raises(ServerUnreachable, match="asks no other"):
+        await NO_CALLS.call(RestCall("GET", url))
