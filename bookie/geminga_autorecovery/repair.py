@@ -104,7 +104,7 @@ class LedgerRepair(Service):
         ledger_options: LedgerConfig,
     ) -> None:
         super().__init__()
-        tls = config.bookkeeper_tls.context if config.bookkeeper_tls.is_on else None
+        tls = config.bookkeeper_tls.maker
         self.counters = WorkerCounters()
         self.store = LedgerStore(coordination, clock=clock, random=random, config=ledger_options)
         self._coordination = coordination

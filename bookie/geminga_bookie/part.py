@@ -81,24 +81,22 @@ async def serve(config: BookieConfig, stop: StopRequest) -> None:
         tls = await accepting_tls(config.tls, stack)
         index = open_index(index_directory)
         stack.callback(index.close)
-        bookie = await stack.enter_async_context(
-            Bookie(
-                config,
-                journal_disks=_disks(stack, config, config.journals),
-                ledger_disks=_disks(stack, config, config.ledgers),
-                index=index,
-                network=AsyncioNetwork(),
-                coordination=zookeeper,
-                clock=clock,
-                tls=tls,
-            )
+        bookie = Bookie(
+            config,
+            journal_disks=_disks(stack, config, config.journals),
+            ledger_disks=_disks(stack, config, config.ledgers),
+            index=index,
+            network=AsyncioNetwork(),
+            coordination=zookeeper,
+            clock=clock,
+            tls=tls,
         )
+        await stack.enter_async_context(bookie)
         metrics = PartMetrics(PART)
         metrics.register(BookieMetrics(bookie).collect)
         if config.auto_recovery_enabled:
-            daemon = await stack.enter_async_context(
-                auto_recovery(config, bookie.bookie_id, zookeeper, clock)
-            )
+            daemon = auto_recovery(config, bookie.bookie_id, zookeeper, clock)
+            await stack.enter_async_context(daemon)
             metrics.register(AutoRecoveryMetrics(daemon).collect)
         await stack.enter_async_context(LoopLag(metrics))
         access = await stack.enter_async_context(

@@ -77,11 +77,9 @@ class Broker(Service):
         calls: RestCalls = NO_CALLS,
         usage: Usage | None = None,
     ) -> None:
-        """``tls_network`` listens for the connections that clients secure; ``config`` has the
-        certificate. ``usage`` measures the process, for load reports."""
+        """``tls_network`` accepts with TLS; ``usage`` measures the process, for load reports."""
         super().__init__()
         assert min(config.ports.values()) > 0, "the ports go into records: choose them first"
-        assert not config.tls.is_on or tls_network is not None, "TLS would be told, and not served"
         self.config = config
         self._coordination = coordination
         self._network = network
@@ -187,10 +185,9 @@ class Broker(Service):
         )
 
     def _new_ledgers(self) -> Ledgers:
-        config, to_bookies = self.config, self.config.bookkeeper_tls
         return Ledgers(
-            *(self._coordination, self._network, self._clock, self._random, config.ledgers),
-            tls=to_bookies.context if to_bookies.is_on else None,
+            *(self._coordination, self._network, self._clock, self._random, self.config.ledgers),
+            tls=self.config.bookkeeper_tls.maker,
         )
 
     def _new_ownership(self) -> Ownership:

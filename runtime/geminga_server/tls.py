@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,11 @@ class BookieClientTlsConfig:
     def __post_init__(self) -> None:
         if (self.certificate_file or self.key_file) and not self.trust_file:
             raise ValueError("bookkeeper_tls: without trust_file there is no TLS; give one")
+
+    @property
+    def maker(self) -> Callable[[], SSLContext] | None:
+        """What makes the context of each connection; None where connections are not secured."""
+        return self.context if self.trust_file else None
 
     @property
     def is_on(self) -> bool:
