@@ -53,12 +53,13 @@ async def ask(
     words["authoritative"] = "true" if owner.is_authoritative else "false"
     headers = {name: request.headers[name] for name in _FORWARDED if name in request.headers}
     # Read by the handler, which knows that there is one, and kept by ``json_body``.
-    if body is None:
-        body = getattr(request.state, "body", b"")
+    sent = body
+    if sent is None:
+        sent = bytes(getattr(request.state, "body", b""))
     else:
         headers["content-type"] = "application/json"
     url = f"{owner.http_url or owner.http_url_tls}{path}?{urlencode(words)}"
-    answer = await calls.call(RestCall(method or request.method, url, headers, body))
+    answer = await calls.call(RestCall(method or request.method, url, headers, sent))
     if not answer.is_success:
         raise RestError(answer.status, answer.reason)
     return answer

@@ -9,22 +9,19 @@ from dataclasses import replace
 import pytest
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import BrokerAddress, Owner, Standing
+from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.owned_bundles import Successor
 from geminga_broker.ownership.ownership import Ownership
-from geminga_broker.ownership.placement import BrokersView, Loads
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_protocol.records.ownership import BundleOwner
 from geminga_protocol.records.tenants import TenantInfo
-from geminga_runtime.coordination import Coordination, CoordinationError
-from geminga_simulation.interception import InterceptedSession
+from geminga_runtime.coordination import Coordination
 
 SHOP = NamespaceName("acme", "shop")
 ORDERS = TopicName.parse("persistent://acme/shop/orders")
@@ -138,93 +135,6 @@ async def test_a_lookup_of_another_brokers_bundle_writes_nothing(
     requests.clear()
     assert not (await ownership.owner(ORDERS)).is_self
     assert [request.partition(" ")[0] for request in requests] == ["get"]
-
-
-def view_with(*, leader: BrokerAddress | None = None) -> Callable[[], Awaitable[BrokersView]]:
-    """Both brokers live, and one of them leads, or none."""
-    loads = {
-        each.broker_id: LocalBrokerData(
-            pulsar_service_url=each.broker_url, web_service_url=each.http_url
-        )
-        for each in (HERE, THERE)
-    }
-
-    async def view() -> BrokersView:
-        return BrokersView(loads, leader.broker_id if leader else None)
-
-    return view
-
-
-class Always:
-    """Whatever is asked, that broker is to have it."""
-
-    def __init__(self, address: BrokerAddress) -> None:
-        self.address = address
-
-    def choose(self, bundle: Bundle, loads: Loads) -> str:
-        del bundle, loads
-        return self.address.broker_id
-
-
-async def test_the_leader_chooses_and_the_chosen_broker_acquires_on_authority(
-    ownership: Ownership, session: Session
-) -> None:
-    del ownership  # only for the namespace
-    here, there = session("here"), session("there")
-    view, placement = view_with(leader=HERE), Always(THERE)
-    async with (
-        Ownership(here, Namespaces(here), HERE, placement=placement, view_brokers=view) as leading,
-        Ownership(
-            there, Namespaces(there), THERE, placement=placement, view_brokers=view
-        ) as following,
-    ):
-        asked = await following.owner(ORDERS)
-        assert (asked.broker_url, asked.standing) == (HERE.broker_url, Standing.DECIDES)
-        chosen = await leading.owner(ORDERS)
-        assert (chosen.broker_url, chosen.standing) == (THERE.broker_url, Standing.CHOSEN)
-        assert following.owned() == leading.owned() == []
-        assert (await following.owner(ORDERS, authoritative=True)).is_self
-        owner = await leading.owner(ORDERS)
-        assert (owner.broker_url, owner.standing) == (THERE.broker_url, Standing.OWNS)
-        placement.address = HERE
-        assert (await following.owner(ORDERS)).is_self  # an owned bundle is not placed again
-        await following.unload(await following.bundle_of(ORDERS))
-        assert (await following.owner(ORDERS)).standing is Standing.DECIDES
-        assert (await leading.owner(ORDERS)).is_self
-
-
-async def test_a_bundle_whose_acquisition_was_not_answered_is_not_placed_elsewhere(
-    ownership: Ownership, session: Session
-) -> None:
-    bundle = await ownership.bundle_of(ORDERS)
-    connection, view = InterceptedSession(session("here")), view_with(leader=THERE)
-    async with Ownership(connection, Namespaces(connection), HERE, view_brokers=view) as following:
-        connection.lose("create", bundle.path, is_done=True)
-        with pytest.raises(CoordinationError):
-            await following.owner(ORDERS, authoritative=True)
-        # The node names this broker: the leader sends clients here, and would for ever.
-        assert (await following.owner(ORDERS)).is_self
-
-
-async def test_authority_takes_no_bundle_from_its_owner(
-    ownership: Ownership, rival: Ownership
-) -> None:
-    await rival.owner(ORDERS)
-    owner = await ownership.owner(ORDERS, authoritative=True)
-    assert (owner.broker_url, owner.is_self) == (THERE.broker_url, False)
-
-
-async def test_what_a_lost_session_gave_up_is_taken_back_without_asking_the_leader(
-    ownership: Ownership, session: Session, expire: OnName, reconnect: OnName, settle: Settle
-) -> None:
-    del ownership  # only for the namespace
-    here, view = session("here"), view_with(leader=THERE)
-    async with Ownership(here, Namespaces(here), HERE, view_brokers=view) as following:
-        assert (await following.owner(ORDERS, authoritative=True)).is_self
-        await expire("here")
-        await reconnect("here")
-        await settle()
-        assert following.owns(ORDERS)
 
 
 async def test_only_one_of_two_brokers_wins_a_race(ownership: Ownership, rival: Ownership) -> None:
@@ -412,56 +322,6 @@ async def test_a_lookup_during_unloading_waits_for_its_end(
     closed.set()
     await unloading
     assert (await asking).is_self
-
-
-async def test_a_bundle_is_handed_on_before_its_clients_are_told(
-    ownership: Ownership, rival: Ownership, session: Session
-) -> None:
-    del ownership  # only for the namespace
-    here, asked = session("here"), list[str]()
-
-    async def assign(bundle: Bundle, owner: Owner) -> None:
-        asked.append(f"{owner.http_url} {owner.is_authoritative}")
-        await rival.owner_of(bundle, authoritative=True)
-
-    successors: list[Successor] = []
-
-    async def note(_: Bundle, successor: Successor) -> None:
-        successors.append(successor)
-
-    view = view_with(leader=HERE)
-    async with Ownership(here, Namespaces(here), HERE, view_brokers=view, assign=assign) as moving:
-        moving.on_release(note)
-        await moving.owner(ORDERS)
-        bundle = await moving.bundle_of(ORDERS)
-        await moving.unload(bundle, THERE.broker_id)
-        (successor,) = successors
-        next_owner = successor.result()
-        assert next_owner is not None
-        assert next_owner.broker_url == THERE.broker_url
-        assert asked == [f"{THERE.http_url} True"]
-        assert rival.owned() == [bundle]
-
-
-async def test_a_hand_over_that_fails_leaves_the_bundle_to_any_broker(
-    ownership: Ownership, session: Session
-) -> None:
-    del ownership  # only for the namespace
-    here, successors = session("here"), list[Successor]()
-
-    async def refuse(_: Bundle, __: Owner) -> None:
-        raise ServiceNotReady("it closes")
-
-    async def note(_: Bundle, successor: Successor) -> None:
-        successors.append(successor)
-
-    view = view_with(leader=HERE)
-    async with Ownership(here, Namespaces(here), HERE, view_brokers=view, assign=refuse) as moving:
-        moving.on_release(note)
-        await moving.owner(ORDERS)
-        await moving.unload(await moving.bundle_of(ORDERS), THERE.broker_id)
-        assert [each.result() for each in successors] == [None]
-        assert (await moving.owner(ORDERS)).is_self
 
 
 async def test_only_what_is_ours_can_be_unloaded(ownership: Ownership) -> None:
