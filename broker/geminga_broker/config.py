@@ -23,7 +23,7 @@ from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.config import TopicsConfig
 from geminga_ledger import LedgerConfig
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
-from geminga_server.tls import BookieClientTlsConfig, TlsConfig
+from geminga_server.tls_config import BookieClientTlsConfig, TlsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt
 
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
-from geminga_server.tls import TlsConfig
+from geminga_server.tls_config import TlsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

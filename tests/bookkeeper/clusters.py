@@ -19,7 +19,7 @@ from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
-from geminga_server.tls import BookieClientTlsConfig
+from geminga_server.tls_config import BookieClientTlsConfig
 from geminga_server.zookeeper import ZooKeeper
 
 START_TIMEOUT_S = 120.0

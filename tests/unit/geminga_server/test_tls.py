@@ -19,7 +19,8 @@ from tests.unit.geminga.certificates import Authority
 
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.errors import ServerStartError
-from geminga_server.tls import ServerTls, TlsConfig
+from geminga_server.tls import ServerTls
+from geminga_server.tls_config import TlsConfig
 
 pytestmark = pytest.mark.real_loop  # real sockets, real files
 
