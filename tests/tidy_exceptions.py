@@ -76,6 +76,7 @@ MIRRORS_NO_MODULE = {
     "tests/unit/geminga_ledger/test_read_ratio.py": "how much reader.py reads, for its length",
     "tests/unit/geminga_protocol/records/test_records.py": "what all records have in common",
     "tests/unit/geminga_protocol/test_generated.py": "that generated modules are current",
+    "tests/unit/pyspark_geminga/source/test_data_loss.py": "a stream's planner, logs and offsets",
 }
 # The modules of distributions that are not named after them.
 MODULES_OF = {"protobuf": "google"}

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
 import pytest
@@ -19,9 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from geminga import LogPosition
-from geminga._closing import Closing
-from geminga.consumers.entry_reader import RawEntry
+from geminga import LogPosition, RawEntry
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from pyspark_geminga._pool import PlannerLoop
 from pyspark_geminga.errors import ConnectorError
@@ -109,7 +108,7 @@ def test_spark_may_use_trigger_available_now_and_pickle_the_reader() -> None:
     assert copy.getDefaultReadLimit() == reader.getDefaultReadLimit()
 
 
-class FakeReader(Closing):
+class FakeReader(AbstractAsyncContextManager["FakeReader", None]):
     """Entries of one topic from ``start`` on, of three messages each."""
 
     def __init__(self, client: FakeClient, start: LogPosition, end: LogPosition) -> None:
@@ -123,7 +122,7 @@ class FakeReader(Closing):
         del self._left[:2]
         return entries
 
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._client.open_readers -= 1
 
 
