@@ -64,6 +64,7 @@ MIRRORS_NO_MODULE = {
     "tests/unit/geminga_bookie/sessions/test_start_tls.py": "sessions on secured connections",
     "tests/unit/geminga_broker/admin/test_access.py": "what all routes ask",
     "tests/unit/geminga_broker/managed_ledger/test_cursor_takeover.py": "two owners of a cursor",
+    "tests/unit/geminga_broker/ownership/test_ownership_placing.py": "ownership, of many brokers",
     "tests/unit/geminga_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
     "tests/unit/geminga_broker/topics/test_idle_topics.py": "all that a topic holds when idle",
     "tests/unit/geminga_broker/sessions/test_authorization.py": "all commands that ask for a right",

@@ -81,6 +81,19 @@ class Cost:
     cpu_us: float
 
 
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What each kind of pass costs; ``read`` is Spark's with one task, ``read_two`` with two."""
+
+    arrow: Cost
+    official: Cost
+    columns: Cost
+    read: Cost
+    read_two: Cost
+    produced: Cost
+    written: Cost
+
+
 def _cost(work: Callable[[], object], rows: int, passes: int = PASSES) -> Cost:
     processes = ProcessTree(os.getpid())
     walls: list[float] = []
@@ -194,34 +207,44 @@ def main(url: str, web_url: str, topic: str, messages: int, size: int) -> Phases
         written = rows.withColumnRenamed("v", "value").write.format("pulsar").options(**options)
         written.option("topic", f"{topic}-sink").mode("append").save()
 
-    arrow = _cost(lambda: read_arrow(url, topic, messages), messages)
-    official = _cost(lambda: receive_official(url, topic, messages), messages, passes=1)
-    columns = _cost(lambda: receive_columns(url, topic, messages), messages, passes=1)
-    one, two = (_cost(partial(read, tasks), messages) for tasks in (1, 2))
+    costs = Costs(
+        arrow=_cost(lambda: read_arrow(url, topic, messages), messages),
+        official=_cost(lambda: receive_official(url, topic, messages), messages, passes=1),
+        columns=_cost(lambda: receive_columns(url, topic, messages), messages, passes=1),
+        read=_cost(partial(read, 1), messages),
+        read_two=_cost(partial(read, 2), messages),
+        produced=_cost(lambda: produce_ours(url, f"{topic}-ours", messages, size), messages),
+        written=_cost(write, messages),
+    )
     by_rows = steady(maxRowsPerTrigger=messages // STREAM_BATCHES)
     by_bytes = steady(maxBytesPerTrigger=messages * size // STREAM_BATCHES)
     floors = stream(f"{topic}-single", maxRowsPerTrigger=1)[COLD_BATCHES:]
-    produced = _cost(lambda: produce_ours(url, f"{topic}-ours", messages, size), messages)
-    written = _cost(write, messages)
+    return ratios(costs) | {
+        "stream": {"per_s": by_rows, "of_batch": by_rows / costs.read.per_s},
+        "stream bytes": {"per_s": by_bytes, "of_batch": by_bytes / costs.read.per_s},
+        "floor": {"p50_ms": median(each.durationMs["triggerExecution"] for each in floors)},
+    }
+
+
+def ratios(costs: Costs) -> Phases:
+    """Each pass of Spark's beside the pass without Spark that it is compared with."""
+    one, two = costs.read, costs.read_two
     return {
         "read": {
             "per_s": one.per_s,
-            "of_arrow": one.per_s / arrow.per_s,
-            "cpu": arrow.cpu_us / one.cpu_us,
+            "of_arrow": one.per_s / costs.arrow.per_s,
+            "cpu": costs.arrow.cpu_us / one.cpu_us,
         },
         "read two": {
             "per_s": two.per_s,
             "splits": two.per_s / one.per_s,
-            "of_official": two.per_s / official.per_s,
-            "of_columns": two.per_s / columns.per_s,
+            "of_official": two.per_s / costs.official.per_s,
+            "of_columns": two.per_s / costs.columns.per_s,
         },
-        "stream": {"per_s": by_rows, "of_batch": by_rows / one.per_s},
-        "stream bytes": {"per_s": by_bytes, "of_batch": by_bytes / one.per_s},
-        "floor": {"p50_ms": median(each.durationMs["triggerExecution"] for each in floors)},
         "sink": {
-            "per_s": written.per_s,
-            "of_producer": written.per_s / produced.per_s,
-            "cpu": produced.cpu_us / written.cpu_us,
+            "per_s": costs.written.per_s,
+            "of_producer": costs.written.per_s / costs.produced.per_s,
+            "cpu": costs.produced.cpu_us / costs.written.cpu_us,
         },
     }
 
