@@ -153,10 +153,12 @@ class Stage:
             hang_limit_s=self.hang_limit_s,
         )
         async with asyncio.timeout(WAIT_S), supervisor:
-            yield supervisor
-            if not supervisor.has_finished:
-                supervisor.stop()
-                await supervisor.run()
+            try:
+                yield supervisor
+            finally:  # a failed test leaves no process to the next one
+                if not supervisor.has_finished:
+                    supervisor.stop()
+                    await supervisor.run()
 
     def add_part(self, kind: str) -> SmallPart:
         part = self.parts[kind] = SmallPart(self.directory, kind)
