@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
 from geminga_server.tls_config import TlsConfig
@@ -95,6 +95,10 @@ class ProxyConfig(PartConfig):
     web_port_tls: Annotated[Port, Upstream("webServicePortTls")] = 8443
     """The port of REST and metrics with TLS, where there is a certificate; 0 takes a free one."""
     tls: TlsConfig = field(default_factory=TlsConfig)
+    workers: Annotated[int, Ge(1), Le(64)] = 1
+    """How many processes share the ports of the Pulsar protocol; each uses one core at most. Where
+    there are several, each takes its part of `connections_max`, and `connections_per_address_max`
+    holds for each of them; one more process starts them, and serves REST and metrics."""
     connections: Annotated[InboundConfig, INLINE] = field(default_factory=InboundConfig)
     targets: Annotated[TargetConfig, INLINE] = field(default_factory=TargetConfig)
     web: Annotated[WebConfig, INLINE] = field(default_factory=WebConfig)

@@ -4,6 +4,7 @@
 
     GemingaError
     ├── NoBroker            the proxy knows no broker that it could ask
+    ├── NoWorker            of the processes that serve clients none does
     ├── TargetRefused       a client named a broker that this proxy connects no client to
     └── BrokerUnreachable   a broker takes no request, or breaks off
         └── BrokerSilent    it took a request, and says nothing
@@ -18,6 +19,13 @@ from geminga_runtime.errors import GemingaError
 
 class NoBroker(GemingaError):
     """The proxy knows no broker that it could ask; brokers may come back."""
+
+    code: ClassVar[str] = "ServiceNotReady"
+    retry: ClassVar[bool] = True
+
+
+class NoWorker(GemingaError):
+    """Of the processes that serve clients none does; the next ones are on their way."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True

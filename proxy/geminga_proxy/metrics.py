@@ -1,12 +1,13 @@
 """What a proxy tells Prometheus, under the names of Pulsar's proxy.
 
-Numbers are read when somebody scrapes. Dashboards know the counters with and without ``_total``,
-as Pulsar's proxy shows both.
+Numbers are read when somebody scrapes; those of workers, as they last reported them. Dashboards
+know the counters with and without ``_total``, as Pulsar's proxy shows both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from geminga_proxy.proxy import Proxy
@@ -16,32 +17,20 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 PREFIX = "pulsar_proxy_"
+# What samples are labelled with where several processes do the work.
+WORKER_LABEL = "worker"
 
 
-class ProxyMetrics:
-    """Collects from one open proxy."""
+@dataclass(frozen=True, slots=True)
+class ProxyNumbers:
+    """The numbers of one process, by the names that Prometheus knows."""
 
-    def __init__(self, proxy: Proxy) -> None:
-        self._proxy = proxy
+    gauges: Mapping[str, float]
+    counters: Mapping[str, float]
 
-    def collect(self) -> Iterable[Metric]:
-        """All families, for one scrape."""
-        for name, value in self._gauges().items():
-            yield metric(name, "gauge", [(name, {}, value)], f"Pulsar's {name}.")
-        for name, value in self._counters().items():
-            for shown in (name, f"{name}_total"):
-                yield metric(shown, "counter", [(shown, {}, value)], f"Pulsar's {shown}.")
-
-    def _gauges(self) -> dict[str, float]:
-        proxy = self._proxy
-        return {
-            f"{PREFIX}active_connections": proxy.connections,
-            "geminga_proxy_splices": len(proxy.splices.open),
-            "geminga_proxy_brokers": len(proxy.context.brokers.view.service_urls),
-        }
-
-    def _counters(self) -> dict[str, float]:
-        proxy = self._proxy
+    @classmethod
+    def of(cls, proxy: Proxy) -> ProxyNumbers:
+        """Those of an open proxy, now."""
         connections, carried = proxy.context.counts, proxy.splices.counts
         counters: dict[str, float] = {
             f"{PREFIX}new_connections": connections.made,
@@ -52,4 +41,25 @@ class ProxyMetrics:
         for name, counts in proxy.lookups.counts.items():
             counters[f"{PREFIX}{name}_requests"] = counts.asked
             counters[f"{PREFIX}rejected_{name}_requests"] = counts.rejected
-        return counters
+        gauges: dict[str, float] = {
+            f"{PREFIX}active_connections": proxy.connections,
+            "geminga_proxy_splices": len(proxy.splices.open),
+            "geminga_proxy_brokers": len(proxy.context.brokers.view.service_urls),
+        }
+        return cls(gauges, counters)
+
+
+def families(by_worker: Mapping[str, ProxyNumbers]) -> Iterable[Metric]:
+    """All families, for one scrape; a proxy that is one process is the worker called ""."""
+    labelled = [
+        ({WORKER_LABEL: worker} if worker else {}, numbers) for worker, numbers in by_worker.items()
+    ]
+    gauges = dict.fromkeys(name for _, numbers in labelled for name in numbers.gauges)
+    counters = dict.fromkeys(name for _, numbers in labelled for name in numbers.counters)
+    for name in gauges:
+        samples = [(name, labels, numbers.gauges[name]) for labels, numbers in labelled]
+        yield metric(name, "gauge", samples, f"Pulsar's {name}.")
+    for name in counters:
+        for shown in (name, f"{name}_total") if name.startswith(PREFIX) else (name,):
+            samples = [(shown, labels, numbers.counters[name]) for labels, numbers in labelled]
+            yield metric(shown, "counter", samples, f"Pulsar's {shown}.")

@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from geminga_protocol.pulsar.features import SERVER_VERSION
 from geminga_proxy.brokers import Brokers, ListedBrokers, RegisteredBrokers
 from geminga_proxy.config import ProxyConfig
-from geminga_proxy.metrics import ProxyMetrics
+from geminga_proxy.metrics import ProxyNumbers, families
 from geminga_proxy.proxy import Proxy
 from geminga_proxy.web import Forwarding
+from geminga_proxy.workers import Workers
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
@@ -32,7 +34,10 @@ from geminga_server.open_files import OpenFiles, open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
 from geminga_server.supervision import part_name
-from geminga_server.tls import ServerTls
+from geminga_server.tls import accepting_tls
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = logging.getLogger(__name__)
 
@@ -50,64 +55,64 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 async def serve(config: ProxyConfig, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     tune_memory()
-    clock = SystemClock()
     files = open_files()
-    config = settled(config, files)
+    config = with_ports(config)
     metrics = PartMetrics(PART)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(LoopLag(metrics))
-        brokers: Brokers
-        if config.broker_service_url:
-            brokers = ListedBrokers(config)
+        brokers = await known_brokers(config, stack, stop)
+        tls = await accepting_tls(config.tls, stack)
+        if config.workers > 1:
+            workers = await stack.enter_async_context(Workers(config, brokers))
+            metrics.register(lambda: families(workers.reports))
+            check_health = workers.check_health
         else:
-            zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
-            brokers = await stack.enter_async_context(RegisteredBrokers(zookeeper))
-        tls: ServerTls | None = None
-        if config.tls.is_on:
-            tls = await stack.enter_async_context(ServerTls(config.tls))
-        proxy = await stack.enter_async_context(
-            Proxy(
-                config,
-                brokers=brokers,
-                network=AsyncioNetwork(),
-                tls_network=AsyncioNetwork(tls.context) if tls else None,
-            )
-        )
-        metrics.register(ProxyMetrics(proxy).collect)
-        app = part_app(metrics, check_health=proxy.check_health, resource=Resource.cluster(PART))
+            config = with_connections(config, files)
+            proxy = await stack.enter_async_context(make_proxy(config, brokers, tls))
+            metrics.register(lambda: families({"": ProxyNumbers.of(proxy)}))
+            check_health = proxy.check_health
+        app = part_app(metrics, check_health=check_health, resource=Resource.cluster(PART))
         forwarding = Forwarding(app, brokers, AsyncioNetwork(), config)
         await stack.enter_async_context(forwarding)
         http = HttpServer(
             forwarding,
             config.bind_address,
             config.web_port,
-            clock=clock,
             connections_max=files.http,
             metrics=metrics,
         )
         await stack.enter_async_context(http)
         if tls is not None:
-            secured = HttpServer(
-                forwarding,
-                config.bind_address,
-                config.web_port_tls,
-                clock=clock,
-                beside=http,
-                tls=tls.context,
-            )
-            await stack.enter_async_context(secured)
-        await announce(stack, proxy, stop)
+            address = config.bind_address, config.web_port_tls
+            await stack.enter_async_context(HttpServer(forwarding, *address, beside=http, tls=tls))
+        await announce(stack, config, PartCommands(shutdown=stop.ask, check_health=check_health))
         await stop.wait()
 
 
-def settled(config: ProxyConfig, files: OpenFiles) -> ProxyConfig:
-    """``config`` with the ports that it has got, and the clients for whom there is room: a client
-    that is joined to a broker takes two files.
+async def known_brokers(config: ProxyConfig, stack: AsyncExitStack, stop: StopRequest) -> Brokers:
+    """The brokers as the settings name them, or in ZooKeeper, which is asked until ``stack`` is
+    closed."""
+    if config.broker_service_url:
+        return ListedBrokers(config)
+    zookeeper = await stack.enter_async_context(config.zookeeper_client(SystemClock(), stop))
+    return await stack.enter_async_context(RegisteredBrokers(zookeeper))
 
-    Raises ``ServerStartError`` where a port cannot be listened on.
-    """
-    halved = replace(files, own=files.own + files.clients // 2)
-    allowed = connections_allowed(config.connections, halved)
+
+def make_proxy(
+    config: ProxyConfig, brokers: Brokers, tls: SSLContext | None, *, shares_ports: bool = False
+) -> Proxy:
+    """The proxy of this process, to be entered."""
+    return Proxy(
+        config,
+        brokers=brokers,
+        network=AsyncioNetwork(shares_ports=shares_ports),
+        tls_network=AsyncioNetwork(tls, shares_ports=shares_ports) if tls else None,
+    )
+
+
+def with_ports(config: ProxyConfig) -> ProxyConfig:
+    """``config`` with the ports that it has got. Raises ``ServerStartError`` where one cannot be
+    listened on."""
     ports = {name: free_port(config.bind_address, port) for name, port in config.ports.items()}
     return replace(
         config,
@@ -115,13 +120,20 @@ def settled(config: ProxyConfig, files: OpenFiles) -> ProxyConfig:
         web_port=ports["web_port"],
         port_tls=ports.get("port_tls", config.port_tls),
         web_port_tls=ports.get("web_port_tls", config.web_port_tls),
-        connections=replace(config.connections, connections_max=allowed.connections_max),
     )
 
 
-async def announce(stack: AsyncExitStack, proxy: Proxy, stop: StopRequest) -> None:
+def with_connections(config: ProxyConfig, files: OpenFiles) -> ProxyConfig:
+    """``config`` with the clients for whom there is room: a client that is joined to a broker takes
+    two files."""
+    halved = replace(files, own=files.own + files.clients // 2)
+    allowed = connections_allowed(config.connections, halved)
+    connections = replace(config.connections, connections_max=allowed.connections_max)
+    return replace(config, connections=connections)
+
+
+async def announce(stack: AsyncExitStack, config: ProxyConfig, commands: PartCommands) -> None:
     """Tell the supervisor, if there is one, that the proxy serves; from then on obey it."""
-    config = proxy.config
     host = config.advertised_address or config.bind_address
     web = f"http://{host}:{config.web_port}"
     addresses = {
@@ -132,7 +144,6 @@ async def announce(stack: AsyncExitStack, proxy: Proxy, stop: StopRequest) -> No
     if config.tls.is_on:
         addresses["pulsar_tls"] = f"pulsar+ssl://{host}:{config.port_tls}"
         addresses["web_tls"] = f"https://{host}:{config.web_port_tls}"
-    connections_max = config.connections.connections_max
-    log.info("proxy serves", extra={**addresses, "connections_max": connections_max})
-    commands = PartCommands(shutdown=stop.ask, check_health=proxy.check_health)
+    facts = {"connections_max": config.connections.connections_max, "workers": config.workers}
+    log.info("proxy serves", extra={**addresses, **facts})
     await stack.enter_async_context(obeying_supervisor(PART, SERVER_VERSION, commands, addresses))

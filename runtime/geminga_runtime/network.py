@@ -94,11 +94,13 @@ class AsyncioNetwork:
 
     Names are resolved at each connection, and all addresses of a name are tried in turn. With
     ``accept_tls`` each stream that is accepted is secured, and its protocol made when the handshake
-    is over; streams that are opened are plain.
+    is over; streams that are opened are plain. With ``shares_ports`` other processes may listen on
+    the same ports in the same way (``SO_REUSEPORT``): the kernel gives each new stream to one.
     """
 
-    def __init__(self, accept_tls: SSLContext | None = None) -> None:
+    def __init__(self, accept_tls: SSLContext | None = None, *, shares_ports: bool = False) -> None:
         self._accept_tls = accept_tls
+        self._shares_ports = shares_ports
 
     async def connect(
         self, factory: Callable[[], ProtocolT], host: str, port: int
@@ -120,7 +122,13 @@ class AsyncioNetwork:
 
         async def listen(port: int) -> AsyncioListener:
             server = await loop.create_server(
-                factory, host, port, backlog=BACKLOG, ssl=tls, ssl_handshake_timeout=timeout_s
+                factory,
+                host,
+                port,
+                backlog=BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=timeout_s,
+                reuse_port=self._shares_ports,
             )
             return AsyncioListener(server)
 

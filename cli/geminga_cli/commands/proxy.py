@@ -38,7 +38,7 @@ PAGES = HelpPages(
         ),
         Subject("tls", "what clients connect to with TLS", ("*port_tls", "tls.*")),
         Subject("rest", "how REST is forwarded", ("web.*", "function_*")),
-        Subject("process", "logs", ("log_*",)),
+        Subject("process", "processes and logs", ("workers", "log_*")),
     ),
 )
 

@@ -6,7 +6,7 @@ from tests.unit.geminga_proxy.world import PORT, TOPIC, Place
 
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_proxy.metrics import ProxyMetrics
+from geminga_proxy.metrics import ProxyNumbers, families
 
 
 async def test_the_names_are_those_of_pulsars_dashboards(place: Place) -> None:
@@ -21,7 +21,7 @@ async def test_the_names_are_those_of_pulsars_dashboards(place: Place) -> None:
         await broker.until(lambda: broker.read.endswith(b"12345"))
         samples = {
             sample.name: sample.value
-            for family in ProxyMetrics(proxy).collect()
+            for family in families({"": ProxyNumbers.of(proxy)})
             for sample in family.samples
         }
     counters = {

@@ -1,0 +1,71 @@
+"""One of several processes that are one proxy; ``workers`` starts it, and says what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import sys
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict
+
+from geminga_proxy.config import ProxyConfig
+from geminga_proxy.metrics import ProxyNumbers
+from geminga_proxy.part import PART, known_brokers, make_proxy, with_connections
+from geminga_proxy.proxy import Proxy
+from geminga_proxy.workers import REPORT_S
+from geminga_server.logging import configure_logging
+from geminga_server.memory import tune_memory
+from geminga_server.open_files import open_files
+from geminga_server.run import StopRequest, run_part
+from geminga_server.supervision import part_name
+from geminga_server.tls import accepting_tls
+
+# A pipe takes so much (POSIX's PIPE_BUF) whole or not at all.
+REPORT_BYTES_MAX = 4096
+
+
+def main() -> int:
+    """Serve until told to stop, or until the parent is gone; returns the process's exit code."""
+    name, config = _settings()
+    configure_logging(
+        f"{part_name(PART)}-worker-{name}", level=config.log_level, is_json=config.log_json
+    )
+    return run_part(lambda stop: serve(config, stop))
+
+
+def _settings() -> tuple[str, ProxyConfig]:
+    return pickle.load(sys.stdin.buffer)  # type: ignore[no-any-return]  # noqa: S301 - the parent's
+
+
+async def serve(config: ProxyConfig, stop: StopRequest) -> None:
+    """Open the proxy, and report its numbers from then on."""
+    tune_memory()
+    loop = asyncio.get_running_loop()
+    # Nothing more comes: it is readable when the parent, and with it the other end, is gone.
+    loop.add_reader(sys.stdin, stop.ask, "the parent is gone")
+    config = with_connections(config, open_files())
+    async with AsyncExitStack() as stack:
+        brokers = await known_brokers(config, stack, stop)
+        tls = await accepting_tls(config.tls, stack)
+        proxy = make_proxy(config, brokers, tls, shares_ports=True)
+        await stack.enter_async_context(proxy)
+        os.set_blocking(sys.stdout.fileno(), False)
+        while True:
+            _report(proxy)
+            await asyncio.sleep(REPORT_S)
+
+
+def _report(proxy: Proxy) -> None:
+    numbers = asdict(ProxyNumbers.of(proxy))
+    numbers["counters"]["geminga_proxy_worker_cpu_seconds_total"] = sum(os.times()[:2])
+    line = json.dumps(numbers).encode() + b"\n"
+    assert len(line) <= REPORT_BYTES_MAX
+    # A parent that is paused misses reports; that one is gone, standard input says.
+    with suppress(BlockingIOError, BrokenPipeError):
+        os.write(sys.stdout.fileno(), line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
