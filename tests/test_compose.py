@@ -20,10 +20,11 @@ import uvloop.loop as uvloop_module
 
 from geminga_bookie.config import BookieConfig
 from geminga_broker.config import BrokerConfig
-from geminga_broker.ownership.listeners import parse_bind_addresses, parse_listeners
 from geminga_cli.commands.standalone import parse
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.main import COMMANDS
+from geminga_cli.supervisor.settings import StandaloneSettings
+from geminga_proxy.config import ProxyConfig
 from geminga_server.config import settings_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +33,8 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 CONFIGS: dict[str, type[Any]] = {
     "bookie": BookieConfig,
     "broker": BrokerConfig,
+    "proxy": ProxyConfig,
+    "standalone": StandaloneSettings,
     "zookeeper": ZooKeeperPartSettings,
 }
 # A compose that hangs (a client waiting for a context far away) must not hold up the tests.
@@ -55,9 +58,11 @@ def test_every_variable_is_a_setting() -> None:
 
 
 def test_every_command_exists() -> None:
-    commands = re.findall(r"^    command: (\S+)$", COMPOSE, re.MULTILINE)
-    commands += re.findall(r"^    command:\n      - (\S+)$", COMPOSE, re.MULTILINE)
-    assert sorted(commands) == ["bookie", "broker", "initialize-cluster-metadata", "zookeeper"]
+    commands = re.findall(r"^ +command: (\S+)$", COMPOSE, re.MULTILINE)
+    commands += re.findall(r"^ +command:\n +- (\S+)$", COMPOSE, re.MULTILINE)
+    assert sorted(commands) == [
+        *("bookie", "broker", "initialize-cluster-metadata", "proxy", "zookeeper")
+    ]
     assert set(commands) <= COMMANDS.keys()
 
 
@@ -66,7 +71,9 @@ def test_the_image_starts_a_standalone_as_its_options_are() -> None:
     name, *options = json.loads(command)
     assert name == "standalone"
     settings, _ = parse(options)
-    assert settings.data_directory == Path("/data")
+    folders = re.findall(r"^WORKDIR (.*)$", DOCKERFILE, re.MULTILINE)
+    within = settings.data_directory.relative_to(Path.cwd())
+    assert Path(folders[-1]) / within == Path("/pulsar/data")
 
 
 def test_the_image_gets_every_folder_that_the_wheel_is_built_from() -> None:
@@ -106,26 +113,17 @@ def with_variables(text: str, variables: dict[str, str]) -> str:
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda each: variables.get(each[1], each[2]), text)
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [{}, {"BROKER_PORT": "7650", "WEB_PORT": "9080", "ADVERTISED_ADDRESS": "example.org"}],
-)
-def test_published_ports_lead_where_the_broker_answers_with_them(variables: dict[str, str]) -> None:
+@pytest.mark.parametrize("variables", [{}, {"BROKER_PORT": "7650", "WEB_PORT": "9080"}])
+def test_the_proxy_alone_is_published_at_the_ports_where_it_listens(
+    variables: dict[str, str],
+) -> None:
     filled = with_variables(COMPOSE, variables)
-    (told,) = re.findall(r'ADVERTISED_LISTENERS: "([^"]*)"', filled)
-    listeners = parse_listeners(re.sub(r"\\\n *", "", told).split(","))
-    (bound,) = re.findall(r"BIND_ADDRESSES: (.*)", filled)
-    ports = {bind.scheme: bind.port for bind in parse_bind_addresses(bound.split(","), listeners)}
-    host = variables.get("ADVERTISED_ADDRESS", "localhost")
-    broker_port, web_port = variables.get("BROKER_PORT", "6650"), variables.get("WEB_PORT", "8080")
     published = re.findall(r'^      - "(\d+):(\d+)"$', filled, re.MULTILINE)
-    assert published == [(broker_port, str(ports["pulsar"])), (web_port, str(ports["http"]))]
-    assert listeners.urls["external"] == {
-        "pulsar": f"pulsar://{host}:{broker_port}",
-        "http": f"http://{host}:{web_port}",
-    }
-    assert listeners.url("pulsar") == "pulsar://broker:6650"
-    assert listeners.url("http") == "http://broker:8080"
+    broker_port, web_port = variables.get("BROKER_PORT", "6650"), variables.get("WEB_PORT", "8080")
+    listens = ProxyConfig()
+    assert published == [(broker_port, str(listens.port)), (web_port, str(listens.web_port))]
+    assert filled.count("ports:") == 1
+    assert filled.index("ports:") > filled.index("command: proxy")
 
 
 def test_a_library_without_symbols_still_works(tmp_path: Path) -> None:
