@@ -18,7 +18,6 @@ from geminga_broker.administration import Administration
 from geminga_broker.config import BrokerConfig
 from geminga_broker.discovery import Discovery
 from geminga_broker.health import HealthCheck
-from geminga_broker.load_manager.bundle_mover import RestBundleMover
 from geminga_broker.load_manager.load_manager import LoadManager
 from geminga_broker.load_manager.process_usage import Usage
 from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
@@ -89,6 +88,8 @@ class Broker(Service):
         self._authorizer = authorizer
         self._authentication = authentication
         self._calls = calls
+        unload_timeout_s = config.load_manager.load_balancer_unload_timeout_s
+        self._bundle_calls = BundleCalls(calls, unload_timeout_s=unload_timeout_s)
         self._usage = usage
         # What stores
         self.ledgers = self._new_ledgers()
@@ -199,17 +200,16 @@ class Broker(Service):
             former_broker_ids=self.config.former_broker_ids,
             placement=self.load_manager.placement if is_balanced else EvenlySpread(),
             view_brokers=lambda: self.brokers.view(),
-            assign=BundleCalls(self._calls).assign,
+            assign=self._bundle_calls.assign,
         )
 
     def _new_load_manager(self) -> LoadManager:
-        config = self.config.load_manager
         return LoadManager(
             self._clock,
-            config,
+            self.config.load_manager,
             is_leader=lambda: self.brokers.is_leader,
             view_brokers=lambda: self.brokers.view(),
-            mover=RestBundleMover(self._network, timeout_s=config.load_balancer_unload_timeout_s),
+            mover=self._bundle_calls,
             count_bundles=self._count_bundles,
         )
 

@@ -29,12 +29,15 @@ _REDIRECTS = frozenset((301, 302, 307, 308))
 
 @dataclass(frozen=True, slots=True)
 class RestCall:
-    """What is asked of ``url``."""
+    """What is asked of ``url``; within ``timeout_s`` seconds where it is given, else within those
+    of ``RestCalls``. Without ``follows_redirects`` a redirect is the answer."""
 
     method: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes = b""
+    timeout_s: float | None = None
+    follows_redirects: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class RestCalls(Protocol):
     """Asks other servers; the one way in which servers ask each other over REST."""
 
     async def call(self, call: RestCall) -> RestAnswer:
-        """The answer to one request, redirects followed. Raises ``ServerUnreachable``."""
+        """The answer to one request. Raises ``ServerUnreachable``."""
         ...
 
 
@@ -85,35 +88,37 @@ class HttpCalls:
         self._timeout_s = timeout_s
 
     async def call(self, call: RestCall) -> RestAnswer:
-        """The answer to one request, redirects followed. Raises ``ServerUnreachable``."""
+        """As ``RestCalls.call``."""
         host = urlsplit(call.url).netloc
+        timeout_s = self._timeout_s if call.timeout_s is None else call.timeout_s
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s):
                 for _ in range(REDIRECTS_MAX):
                     host = urlsplit(call.url).netloc
-                    answer = await asyncio.to_thread(self._ask, call)
-                    if answer.status not in _REDIRECTS or answer.location is None:
+                    answer = await asyncio.to_thread(self._ask, call, timeout_s)
+                    is_redirect = answer.status in _REDIRECTS and answer.location is not None
+                    if not is_redirect or not call.follows_redirects:
                         return answer
                     call = replace(call, url=urljoin(call.url, answer.location))
         except TimeoutError:
-            raise ServerUnreachable(f"{host} did not answer in {self._timeout_s:g} s") from None
+            raise ServerUnreachable(f"{host} did not answer in {timeout_s:g} s") from None
         except OSError as error:
             raise ServerUnreachable(f"{host} cannot be reached: {error}") from error
         raise ServerUnreachable(f"{host} redirects on and on: {call.url}")
 
-    def _ask(self, call: RestCall) -> RestAnswer:
+    def _ask(self, call: RestCall, timeout_s: float) -> RestAnswer:
         import http.client  # noqa: PLC0415  # 20 ms of import time, for what is rare
 
         url = urlsplit(call.url)
+        if url.hostname is None:
+            raise OSError(f"no URL with a host: {call.url!r}")
         connection: http.client.HTTPConnection
         if url.scheme == "https":
             connection = http.client.HTTPSConnection(
-                url.hostname or "", url.port, timeout=self._timeout_s, context=self._tls
+                url.hostname, url.port, timeout=timeout_s, context=self._tls
             )
         else:
-            connection = http.client.HTTPConnection(
-                url.hostname or "", url.port, timeout=self._timeout_s
-            )
+            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)
         target = f"{url.path}?{url.query}" if url.query else url.path
         try:
             connection.request(call.method, target, call.body or None, dict(call.headers))

@@ -1,10 +1,11 @@
-"""How a broker has another acquire a bundle, over REST: by the lookup of a topic in it, which any
+"""How a broker has another acquire, hand on or split a bundle, over REST: in requests that any
 broker answers, of Apache's too."""
 
 from __future__ import annotations
 
 import zlib
-from urllib.parse import quote
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.ownership.address import Owner
@@ -17,10 +18,12 @@ NAMES_TRIED_MAX = 40_000
 
 
 class BundleCalls:
-    """Asks brokers through ``calls``."""
+    """Asks brokers through ``calls``; implements ``BundleMover`` of the load manager."""
 
-    def __init__(self, calls: RestCalls) -> None:
+    def __init__(self, calls: RestCalls, *, unload_timeout_s: float) -> None:
+        """An owner has ``unload_timeout_s`` seconds to close the topics of a bundle."""
         self._calls = calls
+        self._unload_timeout_s = unload_timeout_s
 
     async def assign(self, bundle: Bundle, asked: Owner) -> None:
         """Have the broker ``asked`` acquire a bundle, or choose which one shall: it is looked up
@@ -28,9 +31,30 @@ class BundleCalls:
         path = f"/lookup/v2/topic/persistent/{bundle.namespace}/{quote(name_in(bundle), safe='')}"
         word = "true" if asked.is_authoritative else "false"
         url = f"{asked.http_url or asked.http_url_tls}{path}?authoritative={word}"
-        answer = await self._calls.call(RestCall("GET", url))
+        await self._ask(RestCall("GET", url))
+
+    async def unload(self, owner_url: str, bundle: str, destination: str) -> None:
+        """As ``BundleMover.unload``."""
+        await self._change(owner_url, bundle, "unload", {"destinationBroker": destination})
+
+    async def split(self, owner_url: str, bundle: str, *, unload: bool) -> None:
+        """As ``BundleMover.split``."""
+        await self._change(owner_url, bundle, "split", {"unload": str(unload).lower()})
+
+    async def _change(
+        self, owner_url: str, bundle: str, action: str, query: Mapping[str, str]
+    ) -> None:
+        words = urlencode({"authoritative": "false", **query})
+        url = f"{owner_url}/admin/v2/namespaces/{bundle}/{action}?{words}"
+        # A redirect says that the bundle has moved since the owner reported it: what was decided
+        # by that report is not done to another broker.
+        timeout_s = self._unload_timeout_s
+        await self._ask(RestCall("PUT", url, timeout_s=timeout_s, follows_redirects=False))
+
+    async def _ask(self, call: RestCall) -> None:
+        answer = await self._calls.call(call)
         if not answer.is_success:
-            raise ServiceNotReady(f"GET {url}: {answer.reason}")
+            raise ServiceNotReady(f"{call.method} {call.url}: {answer.reason}")
 
 
 def name_in(bundle: Bundle) -> str:

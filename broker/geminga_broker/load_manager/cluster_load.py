@@ -77,6 +77,11 @@ class BrokerLoad:
         report = self.report
         self.usage = max(map(used_share, (report.cpu, report.bandwidth_in, report.bandwidth_out)))
 
+    @property
+    def url(self) -> str:
+        """Where its REST side is reached: without TLS, if that is served."""
+        return self.report.web_service_url or self.report.web_service_url_tls or ""
+
     def add(self, bundle: str, cost: float) -> None:
         """Count a bundle, or its new cost."""
         self.cost += cost - self.bundles.get(bundle, 0.0)

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Protocol
 
-from geminga_broker.load_manager.bundle_mover import BundleMover, BundleRequestFailed
 from geminga_broker.load_manager.cluster_load import ClusterLoad
 from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.load_manager.placement import LeastLoaded
@@ -39,6 +39,20 @@ MOVES_AT_ONCE_MAX = 4
 SPLIT_PAUSE_S = 150.0
 
 CountBundles = Callable[[NamespaceName], Awaitable[int]]
+
+
+class BundleMover(Protocol):
+    """What the load manager has owners do. Bundles are named ``tenant/namespace/0x…_0x…``, owners
+    by the URL of their REST side, destinations by their id. All raise ``GemingaError``, also where
+    the owner asked owns the bundle no more."""
+
+    async def unload(self, owner_url: str, bundle: str, destination: str) -> None:
+        """Return when the owner has handed the bundle on to the broker ``destination``."""
+        ...
+
+    async def split(self, owner_url: str, bundle: str, *, unload: bool) -> None:
+        """Return when the owner has split the bundle, and with ``unload`` given up its halves."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +124,10 @@ class LoadManager(Service):
         self.load.expect(move.bundle, move.destination, now_s)
         self.load.note_moved(move.bundle, now_s)
         try:
-            url = source.report.web_service_url or ""
-            await self._mover.unload(url, move.bundle, move.destination)
-        except BundleRequestFailed as error:
+            await self._mover.unload(source.url, move.bundle, move.destination)
+        except GemingaError as error:
             self.load.cancel(move.bundle)
-            log.warning("bundle not moved by load", extra={**facts, "why": error.why})
+            log.warning("bundle not moved by load", extra={**facts, "why": str(error)})
         else:
             self.counts.moves[move.source] += 1
             log.info("bundle moved by load", extra=facts)
@@ -147,11 +160,8 @@ class LoadManager(Service):
             if count >= self._config.load_balancer_namespace_bundles_max:
                 log.info("bundle not split: its namespace has enough", extra=facts)
                 return
-            await self._mover.split(
-                owner.report.web_service_url or "",
-                bundle,
-                unload=self._config.load_balancer_auto_unload_split_bundles_enabled,
-            )
+            unload = self._config.load_balancer_auto_unload_split_bundles_enabled
+            await self._mover.split(owner.url, bundle, unload=unload)
         except GemingaError as error:
             log.warning("bundle not split by load", extra={**facts, "why": str(error)})
         else:

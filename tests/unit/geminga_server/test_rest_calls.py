@@ -45,6 +45,11 @@ async def test_a_redirect_is_followed_with_the_body(url: str) -> None:
     assert answer == RestAnswer(200, b"PUT /200?done GIVEN")
 
 
+async def test_a_redirect_that_is_not_to_be_followed_is_the_answer(url: str) -> None:
+    answer = await HttpCalls().call(RestCall("PUT", f"{url}/307", follows_redirects=False))
+    assert (answer.status, answer.location) == (307, "/200?done")
+
+
 async def test_a_refusal_is_an_answer(url: str) -> None:
     answer = await HttpCalls().call(RestCall("GET", f"{url}/404"))
     assert (answer.status, answer.is_success, answer.reason) == (404, False, "it answered 404")
@@ -59,7 +64,11 @@ async def test_redirects_end(url: str) -> None:
 async def test_who_does_not_answer_is_given_up(url: str) -> None:
     with pytest.raises(ServerUnreachable, match=r"did not answer|cannot be reached"):
         await HttpCalls(timeout_s=0.1).call(RestCall("GET", f"{url}/silent"))
+    with pytest.raises(ServerUnreachable, match=r"did not answer|cannot be reached"):
+        await HttpCalls().call(RestCall("GET", f"{url}/silent", timeout_s=0.1))
     with pytest.raises(ServerUnreachable, match="cannot be reached"):
         await HttpCalls().call(RestCall("GET", "http://127.0.0.1:1/"))
+    with pytest.raises(ServerUnreachable, match="no URL with a host"):
+        await HttpCalls().call(RestCall("GET", "/a/broker/that/told/no/url"))
     with pytest.raises(ServerUnreachable, match="asks no other"):
         await NO_CALLS.call(RestCall("GET", url))

@@ -1,4 +1,5 @@
-"""Proves how a broker has another acquire a bundle: by a lookup of a topic in it."""
+"""Proves how a broker has another acquire a bundle, by a lookup of a topic in it, hand it on, and
+split it."""
 
 from __future__ import annotations
 
@@ -30,6 +31,10 @@ class OneAnswer:
         return self.answer
 
 
+def of(calls: OneAnswer) -> BundleCalls:
+    return BundleCalls(calls, unload_timeout_s=7)
+
+
 @pytest.mark.parametrize("bundle", BUNDLES[::311])
 def test_a_name_is_found_in_bundles_of_the_largest_ring(bundle: Bundle) -> None:
     assert bundle.covers(TopicName.of("persistent", "acme", "shop", name_in(bundle)).hash)
@@ -48,7 +53,7 @@ async def test_the_chosen_broker_is_asked_with_authority_and_the_leader_without(
 ) -> None:
     calls = OneAnswer(RestAnswer(200))
     there = Owner("pulsar://b:1", "", "http://b:2", "", is_self=False, standing=standing)
-    await BundleCalls(calls).assign(BUNDLES[0], there)
+    await of(calls).assign(BUNDLES[0], there)
     (call,) = calls.calls
     name = name_in(BUNDLES[0])
     path = f"/lookup/v2/topic/persistent/acme/shop/{name}"
@@ -59,4 +64,23 @@ async def test_a_refusal_is_told() -> None:
     calls = OneAnswer(RestAnswer(503, b'{"reason":"it closes"}'))
     there = Owner("pulsar://b:1", "", "http://b:2", "", is_self=False)
     with pytest.raises(ServiceNotReady, match="it closes"):
-        await BundleCalls(calls).assign(BUNDLES[0], there)
+        await of(calls).assign(BUNDLES[0], there)
+
+
+async def test_the_owner_is_asked_to_hand_a_bundle_on_or_to_split_it() -> None:
+    calls = OneAnswer(RestAnswer(204))
+    bundle = "public/default/0x40000000_0x80000000"
+    await of(calls).unload("http://a:1", bundle, "127.0.0.1:8081")
+    await of(calls).split("http://a:1", bundle, unload=True)
+    path = f"http://a:1/admin/v2/namespaces/{bundle}"
+    assert [(call.method, call.url) for call in calls.calls] == [
+        ("PUT", f"{path}/unload?authoritative=false&destinationBroker=127.0.0.1%3A8081"),
+        ("PUT", f"{path}/split?authoritative=false&unload=true"),
+    ]
+    assert {(call.timeout_s, call.follows_redirects) for call in calls.calls} == {(7, False)}
+
+
+async def test_what_an_owner_redirects_is_not_done_elsewhere() -> None:
+    calls = OneAnswer(RestAnswer(307, location="http://b:1/"))
+    with pytest.raises(ServiceNotReady, match="307"):
+        await of(calls).unload("http://a:1", "public/default/0x00000000_0x80000000", "b:1")

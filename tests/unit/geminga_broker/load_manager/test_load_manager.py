@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.unit.geminga_broker.load_manager.modelled_cluster import bundle_named, stats
 
-from geminga_broker.load_manager.bundle_mover import BundleRequestFailed
+from geminga_broker.errors import ServiceNotReady
 from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.load_manager.load_manager import SPLIT_PAUSE_S, LoadManager
 from geminga_broker.ownership.placement import BrokersView
@@ -29,12 +30,12 @@ class NotedMover:
     async def unload(self, owner_url: str, bundle: str, destination: str) -> None:
         self.requests.append((owner_url, bundle, destination))
         if self.refuses:
-            raise BundleRequestFailed("PUT", "not now")
+            raise ServiceNotReady("not now")
 
     async def split(self, owner_url: str, bundle: str, *, unload: bool) -> None:
         self.requests.append((owner_url, bundle, f"unload={unload}"))
         if self.refuses:
-            raise BundleRequestFailed("PUT", "not now")
+            raise ServiceNotReady("not now")
 
 
 class Leader:
@@ -94,6 +95,17 @@ async def test_whoever_looks_the_bundle_up_meanwhile_is_sent_to_its_destination(
     for _ in range(2):
         await leader.manager.shed()
     assert leader.manager.placement.choose(bundle_named(HOT), leader.loads) == "b"
+
+
+async def test_an_owner_that_serves_only_with_tls_is_asked_there() -> None:
+    leader = unequal()
+    for broker_id, each in leader.loads.items():
+        leader.loads[broker_id] = replace(
+            each, web_service_url=None, web_service_url_tls=f"https://{broker_id}"
+        )
+    for _ in range(2):
+        await leader.manager.shed()
+    assert leader.mover.requests == [("https://a", HOT, "b")]
 
 
 async def test_a_follower_moves_and_splits_nothing() -> None:
