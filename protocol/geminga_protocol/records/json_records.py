@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from itertools import islice
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -34,6 +35,9 @@ from geminga_protocol.records.json_text import parse_object, render
 # Java long's.
 _WHOLE_NUMBER = re.compile(r"\s*[-+]?[0-9]{1,19}\s*", re.ASCII)
 
+# The loads of 100 bundles are encoded in half a millisecond.
+MEMBERS_PER_PART = 100
+
 
 class Named(str):
     """The member's name, where it is not the field's name in camel case."""
@@ -51,6 +55,23 @@ class JsonRecord:
         """The record's bytes."""
         return render(to_document(self))
 
+    def encode_in_parts(self) -> Iterator[bytes]:
+        """The record's bytes in parts, each of which takes about a millisecond at most: for a
+        record whose objects have thousands of members, so that others may run in between."""
+        begin = b"{"
+        for member in _members(type(self)):
+            value = getattr(self, member.field_name)
+            if value is None:
+                continue
+            yield begin + render(member.name) + b":"
+            begin = b","
+            if isinstance(value, Mapping) and len(value) > MEMBERS_PER_PART:
+                yield from _object_in_parts(value)
+            else:
+                yield render(_to_json(value))
+        rest = render(self.other)[1:-1]
+        yield (begin if rest or begin == b"{" else b"") + rest + b"}"
+
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """Read a record. Raises ``MalformedRecord``."""
@@ -62,10 +83,11 @@ Decode = Callable[[object, str], Any]
 
 
 class _Member(NamedTuple):
-    """How one field is read."""
+    """How one field is read; ``where`` names it in errors."""
 
     field_name: str
     name: str
+    where: str
     decode: Decode
     is_optional: bool
     is_required: bool
@@ -77,7 +99,8 @@ def to_document(record: JsonRecord) -> dict[str, object]:
     for member in _members(type(record)):
         value = getattr(record, member.field_name)
         if value is not None:
-            document[member.name] = _to_json(value)
+            plain = type(value) in _SIMPLE_DECODERS
+            document[member.name] = value if plain else _to_json(value)
     document.update(record.other)
     return document
 
@@ -89,7 +112,7 @@ def of_document(kind: type[AnyRecord], document: Mapping[str, object]) -> AnyRec
     for member in _members(kind):
         value = other.pop(member.name, None)
         if value is not None:
-            values[member.field_name] = member.decode(value, f"{kind.__name__} {member.name}")
+            values[member.field_name] = member.decode(value, member.where)
         elif member.is_optional:
             values[member.field_name] = None
         elif member.is_required:
@@ -120,7 +143,17 @@ def _find_members(kind: type[JsonRecord]) -> Iterator[_Member]:
             name = next((str(note) for note in notes if isinstance(note, Named)), name)
         is_required = each.default is MISSING and each.default_factory is MISSING
         is_optional = hint is object or NoneType in get_args(hint)
-        yield _Member(each.name, name, _decoder_of(hint), is_optional, is_required)
+        where = f"{kind.__name__} {name}"
+        yield _Member(each.name, name, where, _decoder_of(hint), is_optional, is_required)
+
+
+def _object_in_parts(members: Mapping[str, object]) -> Iterator[bytes]:
+    items = iter(members.items())
+    begin = b"{"
+    while part := dict(islice(items, MEMBERS_PER_PART)):
+        yield begin + render(_to_json(part))[1:-1]
+        begin = b","
+    yield b"}"
 
 
 def _camel_case(name: str) -> str:

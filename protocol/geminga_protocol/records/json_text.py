@@ -7,11 +7,12 @@ caching and compare-and-set by content work as they do between Java brokers.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from json.encoder import encode_basestring
 from math import isfinite, isnan
-from typing import NoReturn
+from types import NoneType
+from typing import Any, NoReturn
 
 from geminga_protocol.records.errors import MalformedRecord
 
@@ -36,51 +37,60 @@ def parse_object(value: bytes, record: str) -> dict[str, object]:
 
 def render(document: object) -> bytes:
     """A document of None, bool, int, float, str, sequences and mappings, as Jackson writes it."""
-    pieces: list[str] = []
-    _render(document, pieces)
-    return "".join(pieces).encode()
+    return _text(document).encode()
 
 
 def double_text(number: float) -> str:
     """A number as ``Double.toString`` has it; what is not finite becomes a quoted word."""
+    if number == 0 or _PLAIN_DOUBLE_MIN <= abs(number) < _PLAIN_DOUBLE_LIMIT:
+        return repr(number)
     if not isfinite(number):
         return '"NaN"' if isnan(number) else '"Infinity"' if number > 0 else '"-Infinity"'
     text = repr(number)
-    if number == 0 or _PLAIN_DOUBLE_MIN <= abs(number) < _PLAIN_DOUBLE_LIMIT:
-        return text
     sign, digits, exponent = Decimal(text).normalize().as_tuple()
     assert isinstance(exponent, int)
     first, *others = map(str, digits)
     return f"{'-' * sign}{first}.{''.join(others) or '0'}E{exponent + len(others)}"
 
 
-def _render(value: object, pieces: list[str]) -> None:
+def _text(value: object) -> str:
+    write = _WRITERS.get(type(value))
+    if write is not None:
+        return write(value)
     match value:
-        case None:
-            pieces.append("null")
-        case bool():
-            pieces.append("true" if value else "false")
-        case int():
-            pieces.append(str(value))
-        case float():
-            pieces.append(double_text(value))
-        case str():
-            pieces.append(encode_basestring(value))
         case Mapping():
-            pieces.append("{")
-            for index, (name, member) in enumerate(value.items()):
-                pieces.append(f"{',' if index else ''}{encode_basestring(name)}:")
-                _render(member, pieces)
-            pieces.append("}")
+            return _object_text(value)
         case list() | tuple():
-            pieces.append("[")
-            for index, item in enumerate(value):
-                if index:
-                    pieces.append(",")
-                _render(item, pieces)
-            pieces.append("]")
+            return _array_text(value)
+        case int():  # an enumeration's
+            return str(int(value))
+        case str():
+            return encode_basestring(value)
         case _:
             raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _object_text(members: Mapping[str, object]) -> str:
+    texts = [f"{encode_basestring(name)}:{_text(member)}" for name, member in members.items()]
+    return f"{{{','.join(texts)}}}"
+
+
+def _array_text(items: Sequence[object]) -> str:
+    return f"[{','.join(map(_text, items))}]"
+
+
+# By the exact type: a broker's load report has 10,000 values, of which none may cost a search for
+# what it is (`match` takes three times as long).
+_WRITERS: Mapping[type, Callable[[Any], str]] = {
+    NoneType: lambda _: "null",
+    bool: lambda value: "true" if value else "false",
+    int: int.__repr__,
+    float: double_text,
+    str: encode_basestring,
+    dict: _object_text,
+    list: _array_text,
+    tuple: _array_text,
+}
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -12,7 +12,7 @@ import pytest
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.load import LoadReportConfig
-from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
 from geminga_runtime import service
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
@@ -183,6 +183,30 @@ async def test_load_is_written_again_when_it_changed(
         await asyncio.sleep(LOOK_INTERVAL_S)
         record = json.loads(tree()[PATH])
         assert (record["msgRateIn"], record["lastUpdate"]) == (1000.0, WALL_START_MS + 10_000)
+
+
+async def test_others_run_while_a_large_report_is_encoded(
+    coordination: Coordination, tree: Tree
+) -> None:
+    async def turns_while_opening(load: LocalBrokerData) -> int:
+        turns = 0
+
+        async def take_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        taking = asyncio.ensure_future(take_turns())
+        async with broker(coordination, HERE, lambda: load):
+            taking.cancel()
+            assert json.loads(tree()[PATH])["lastStats"].keys() == load.last_stats.keys()
+        return turns
+
+    large = {f"t/n/{number}": BundleStats() for number in range(1000)}
+    small = dict(list(large.items())[:1])
+    turns = await turns_while_opening(LocalBrokerData(last_stats=large))
+    assert turns >= await turns_while_opening(LocalBrokerData(last_stats=small)) + 10
 
 
 async def test_load_is_written_again_after_a_while_in_any_case(

@@ -16,6 +16,7 @@ from geminga_protocol.records import underreplication
 from geminga_protocol.records.bookie_info import BookieInfo
 from geminga_protocol.records.brokers import (
     BundleData,
+    BundleStats,
     LeaderBroker,
     LocalBrokerData,
     TimeAverageBrokerData,
@@ -27,6 +28,7 @@ from geminga_protocol.records.dynamic_configuration import (
     decode_configuration,
     encode_configuration,
 )
+from geminga_protocol.records.json_records import MEMBERS_PER_PART, JsonRecord
 from geminga_protocol.records.layout import LedgerLayout
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord
@@ -134,6 +136,19 @@ RECORDED = [
 def test_a_recorded_node_encodes_to_the_same_bytes(line: dict[str, str]) -> None:
     if line["path"] not in PLAIN:
         assert kind_of(line["path"])(bytes_of(line)) == bytes_of(line)
+
+
+@pytest.mark.parametrize("bundles", [0, 1, MEMBERS_PER_PART, 10 * MEMBERS_PER_PART + 1])
+@pytest.mark.parametrize("other", [{}, {"later": [1, {"a": None}], "last": "ä"}])
+def test_a_record_in_parts_has_the_same_bytes_and_its_parts_are_small(
+    bundles: int, other: dict[str, object]
+) -> None:
+    stats = {f"t/n/{number}": BundleStats(msg_rate_in=number / 7) for number in range(bundles)}
+    record = LocalBrokerData(last_stats=stats, other=other)
+    parts = list(record.encode_in_parts())
+    assert b"".join(parts) == record.encode()
+    assert max(part.count(b"msgRateIn") for part in parts) <= MEMBERS_PER_PART
+    assert b"".join(JsonRecord(other=other).encode_in_parts()) == JsonRecord(other=other).encode()
 
 
 @pytest.mark.parametrize("line", lines_of("ledger-entries.jsonl"))
