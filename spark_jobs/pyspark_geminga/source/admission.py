@@ -9,7 +9,7 @@ can block an entry that is larger than it, nor any topic.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from geminga import LogPosition
@@ -128,6 +128,9 @@ class RowBacklog:
         self._end = end
         self._ahead: CountedEntry | None = None
         self.position = start
+        # Called with the rows of each entry that is taken, and the position behind it: what else is
+        # decided by them needs not count them again.
+        self.on_taken: Callable[[int, LogPosition], None] | None = None
 
     @property
     def is_exhausted(self) -> bool:
@@ -147,6 +150,8 @@ class RowBacklog:
                 break
             taken_rows += rows
             self.position = self._ahead.behind
+            if self.on_taken is not None:
+                self.on_taken(rows, self.position)
             self._ahead = None
             if taken_rows >= amount:
                 break  # asking for the next entry would be one more than the limit needs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,15 +13,19 @@ from geminga import LogPosition
 from pyspark_geminga._pool import task_client
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import LogLayout
-from pyspark_geminga.source.broker_view import BrokerView, patiently
+from pyspark_geminga.source.broker_view import COUNTED_ENTRIES_MAX, BrokerView, patiently
 from pyspark_geminga.source.filters import Pruning
 from pyspark_geminga.source.options import SourceOptions
 from pyspark_geminga.source.reading import Part, read_part
 from pyspark_geminga.source.row_schema import RowSchema
-from pyspark_geminga.source.splits import parts_of, plan_cuts
+from pyspark_geminga.source.splits import RecordCuts, SplitRules, parts_of, plan_cuts
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# Topics whose entries are counted beside each other: each is read ahead by up to 16 MiB, and more
+# of them would only wait for the one event loop that looks at entries.
+COUNTED_TOPICS_MAX = 4
 
 
 class BatchReader(DataSourceReader):
@@ -88,6 +92,7 @@ async def plan_batch(
     cuts = plan_cuts(
         {topic: snapshot.layouts[topic].between(*ranges[topic]) for topic in topics},
         options.splits,
+        await _record_cuts(view, ranges, options.splits),
     )
     return [
         Part.of(topic, first, behind, snapshot.layouts[topic], has_come=first_entries.get(topic))
@@ -95,6 +100,28 @@ async def plan_batch(
         for first, behind in parts_of(start, end, cuts.get(topic, ()))
         if snapshot.layouts[topic].may_hold(first, behind)
     ]
+
+
+async def _record_cuts(
+    view: BrokerView, ranges: Mapping[str, tuple[LogPosition, LogPosition]], rules: SplitRules
+) -> dict[str, list[LogPosition]]:
+    """The cuts that keep ``records_max``, for which every entry is read; none without it."""
+    if rules.records_max is None:
+        return {}
+    slots = asyncio.Semaphore(COUNTED_TOPICS_MAX)
+
+    async def cuts_of(topic: str) -> list[LogPosition]:
+        start, end = ranges[topic]
+        cutting = RecordCuts(rules)
+        async with slots:
+            while counted := await view.counted(topic, start, end, COUNTED_ENTRIES_MAX):
+                for entry in counted:
+                    cutting.add(entry.rows, entry.behind)
+                start = counted[-1].behind
+        return cutting.cuts
+
+    cuts = await asyncio.gather(*[cuts_of(topic) for topic in ranges])
+    return dict(zip(ranges, cuts, strict=True))
 
 
 def _retained(

@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from geminga import (
@@ -32,6 +33,7 @@ from geminga_protocol.pulsar.topic_names import TopicName
 from pyspark_geminga.errors import AdminRefused, ConnectorError
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.rest import AdminClient
+from pyspark_geminga.source.admission import CountedEntry
 from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,9 @@ AnswerT = TypeVar("AnswerT")
 TOPICS_REFRESH_S = 5.0
 # Requests to brokers that go side by side: of a topic with a thousand partitions.
 REQUESTS_MAX = 32
+# Counted at once of a topic, and of a stream's once more ahead: entries of one message take 250
+# bytes each here.
+COUNTED_ENTRIES_MAX = 20_000
 RETRY_FIRST_S = 0.1
 RETRY_LIMIT_S = 2.0
 SERVER_ERRORS = 500  # and above: of HTTP
@@ -162,6 +167,44 @@ class BrokerView:
         ) as entries:
             await entries.read(1)
             return entries.first_position
+
+    async def counted(
+        self, topic: str, start: LogPosition, end: LogPosition, rows_max: int
+    ) -> list[CountedEntry]:
+        """The first entries between, of about so many rows; none where nothing lies between.
+
+        No reader stays at the broker behind them: the batch may take long, and a reader that comes
+        back to a topic that was deleted meanwhile would have it made again.
+        """
+        counted: list[CountedEntry] = []
+        if start >= end:
+            return counted
+        timeout_s = self._options.poll_timeout_s
+        at_once = min(rows_max, 1000)
+        opening = partial(
+            self._client.entries,
+            topic,
+            start,
+            end,
+            read_ahead_messages=at_once,
+            timeout_s=timeout_s,
+        )
+        rows = 0
+        async with await patiently(opening, timeout_s) as reader:
+            while rows < rows_max and len(counted) < COUNTED_ENTRIES_MAX:
+                found = await reader.read(at_once)
+                if not found:
+                    break
+                for entry in found:
+                    metadata = entry.metadata
+                    # A message in chunks is one row, which comes with its last chunk.
+                    is_part = metadata is not None and (
+                        metadata.chunk_id < metadata.num_chunks_from_msg - 1
+                    )
+                    count = 0 if is_part else entry.message_count
+                    rows += count
+                    counted.append(CountedEntry(count, entry.next_position))
+        return counted
 
     async def resolve(
         self, wanted: ByTopic, default: Edge, topic: str, layout: LogLayout

@@ -49,6 +49,7 @@ SOURCE_OPTIONS = (
     "targetSplitBytes",
     "minPartitions",
     "maxPartitions",
+    "maxRecordsPerPartition",
     "arrowBatchRows",
     "arrowBatchBytes",
     "pollIntervalMs",
@@ -318,6 +319,7 @@ def _splits(given: _Given) -> SplitRules:
         given.number("targetSplitBytes") or 128 * MIB,
         given.number("minPartitions") or 1,
         given.number("maxPartitions") or SPLITS_MAX,
+        given.number("maxRecordsPerPartition"),
     )
     if rules.splits_min > rules.splits_max:
         raise InvalidOption("minPartitions", "is more than maxPartitions")

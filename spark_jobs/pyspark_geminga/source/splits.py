@@ -3,17 +3,23 @@
 Ranges are cut between entries, and each part is read in order: the parts of a range, one after the
 other, are the range. A task costs about 60 ms of a core, as much as 15 MB take to be read: parts
 are large, unless users want more of them.
+
+Users may bound the records of a part as well (``RecordCuts``). How many an entry has only the
+entry itself tells, so each of them is looked at; ranges are cut there first, and the pieces between
+these cuts by their size.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from geminga import LogPosition
+from pyspark_geminga.errors import InvalidOption
 from pyspark_geminga.log_layout import Segment, total_bytes, total_entries
 
 # Spark's driver holds each split, and schedules it as a task.
@@ -23,43 +29,113 @@ SPLITS_MAX = 100_000
 @dataclass(frozen=True, slots=True)
 class SplitRules:
     """``target_bytes`` is the size of a split; so many are made at least, and at most, of all
-    ranges together, but not less than one of each."""
+    ranges together, but not less than one of each. None reads more than ``records_max`` records,
+    unless one entry alone has more."""
 
     target_bytes: int
     splits_min: int = 1
     splits_max: int = SPLITS_MAX
+    records_max: int | None = None
 
     def spared(self, factor: int) -> SplitRules:
         """The rules with splits that may be larger."""
-        return SplitRules(self.target_bytes * factor, self.splits_min, self.splits_max)
+        return replace(self, target_bytes=self.target_bytes * factor)
+
+
+class RecordCuts:
+    """Where to cut one range for ``records_max``: the entries of the range are added in their
+    order, each with the records that it makes and the position behind it.
+
+    What has no records (markers, all chunks of a message but the last) stays with what comes before
+    it. Raises ``InvalidOption`` when the range alone has more parts than there may be, so that what
+    is kept of a range is bounded.
+    """
+
+    def __init__(self, rules: SplitRules) -> None:
+        assert rules.records_max is not None
+        self._records_max = rules.records_max
+        self._splits_max = rules.splits_max
+        self._records = 0  # of the last part
+        self._behind: LogPosition | None = None  # the entry that was added last
+        self.cuts: list[LogPosition] = []
+
+    def add(self, records: int, behind: LogPosition) -> None:
+        """Add the next entry; cut before it if the part would have too many records with it."""
+        is_too_much = self._records + records > self._records_max
+        if is_too_much and records and self._records and self._behind is not None:
+            self.cuts.append(self._behind)
+            self._records = 0
+            _check_count(len(self.cuts) + 1, self._splits_max)
+        self._records += records
+        self._behind = behind
+
+
+def _check_count(splits: int, splits_max: int) -> None:
+    if splits > splits_max:
+        raise InvalidOption(
+            "maxRecordsPerPartition",
+            f"makes more than maxPartitions={splits_max} splits: set one of them higher, or read "
+            "less at once",
+        )
 
 
 def plan_cuts(
-    ranges: Mapping[str, Sequence[Segment]], rules: SplitRules
+    ranges: Mapping[str, Sequence[Segment]],
+    rules: SplitRules,
+    by_records: Mapping[str, Sequence[LogPosition]] | None = None,
 ) -> dict[str, tuple[LogPosition, ...]]:
     """Where to cut each range: positions strictly inside it, in order; none for a whole one.
 
-    Always the range with the largest parts gets another one, until parts are as small and as many
-    as the rules say. A part is an entry at least.
+    ``by_records`` are cuts that have to be (``RecordCuts``). Of the pieces between them always the
+    one with the largest parts gets another part, until parts are as small and as many as the rules
+    say. A part is an entry at least. Raises ``InvalidOption`` if there have to be too many parts.
     """
-    counts = dict.fromkeys(ranges, 1)
-    sizes = {topic: total_bytes(segments) for topic, segments in ranges.items()}
-    entries = {topic: total_entries(segments) for topic, segments in ranges.items()}
+    cuts = {topic: set((by_records or {}).get(topic, ())) for topic in ranges}
+    total = len(ranges) + sum(map(len, cuts.values()))
+    if total > len(ranges):
+        _check_count(total, rules.splits_max)
+    pieces = {
+        (topic, number): piece
+        for topic, segments in ranges.items()
+        for number, piece in enumerate(_pieces(segments, sorted(cuts[topic])))
+    }
+    counts = dict.fromkeys(pieces, 1)
+    sizes = {name: total_bytes(segments) for name, segments in pieces.items()}
+    entries = {name: total_entries(segments) for name, segments in pieces.items()}
     # Largest part first; by name where they are equal, so that planning again gives the same.
-    largest = [(-sizes[topic], topic) for topic in ranges if entries[topic] > 1]
+    largest = [(-sizes[name], name) for name in pieces if entries[name] > 1]
     heapq.heapify(largest)
-    total = len(counts)
     while largest and total < rules.splits_max:
-        negative_size, topic = largest[0]
+        negative_size, name = largest[0]
         if -negative_size <= rules.target_bytes and total >= rules.splits_min:
             break
-        counts[topic] += 1
+        counts[name] += 1
         total += 1
-        if counts[topic] < entries[topic]:
-            heapq.heapreplace(largest, (-(sizes[topic] // counts[topic]), topic))
+        if counts[name] < entries[name]:
+            heapq.heapreplace(largest, (-(sizes[name] // counts[name]), name))
         else:
             heapq.heappop(largest)
-    return {topic: _cuts(ranges[topic], count) for topic, count in counts.items() if count > 1}
+    for (topic, number), count in counts.items():
+        cuts[topic].update(_cuts(pieces[topic, number], count))
+    return {topic: tuple(sorted(found)) for topic, found in cuts.items() if found}
+
+
+def _pieces(segments: Sequence[Segment], cuts: Sequence[LogPosition]) -> list[list[Segment]]:
+    """What lies between the cuts, one more than these; bytes are shared by numbers of entries."""
+    pieces: list[list[Segment]] = [[]]
+    left = deque(cuts)
+    for segment in segments:
+        first, behind = segment.first_entry, segment.first_entry + segment.entries
+        while first < behind:
+            while left and left[0] <= LogPosition(segment.ledger_id, first):
+                left.popleft()
+                pieces.append([])
+            is_cut = bool(left) and left[0] < LogPosition(segment.ledger_id, behind)
+            until = left[0].entry_id if is_cut else behind
+            size_bytes = segment.size_bytes * (until - first) // segment.entries
+            pieces[-1].append(Segment(segment.ledger_id, first, until - first, size_bytes))
+            first = until
+    return pieces + [[] for _ in left]
 
 
 def _cuts(segments: Sequence[Segment], parts: int) -> tuple[LogPosition, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,11 +17,11 @@ from geminga import LogPosition
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import LogLayout, total_bytes, total_entries
 from pyspark_geminga.source.admission import ByteBacklog, CountedEntry, RowBacklog, water_fill
-from pyspark_geminga.source.broker_view import Begin, Snapshot
+from pyspark_geminga.source.broker_view import COUNTED_ENTRIES_MAX, Begin, Snapshot
 from pyspark_geminga.source.offsets import Place, SourceOffset
 from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
 from pyspark_geminga.source.reading import Part
-from pyspark_geminga.source.splits import parts_of, plan_cuts
+from pyspark_geminga.source.splits import RecordCuts, parts_of, plan_cuts
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class StreamPlanner:
         self._planned = start
         if not backlogs:
             return None
-        ends = self._ends(backlogs, snapshot, limit)
+        ends, by_records = self._ends(backlogs, snapshot, limit)
         # Also of topics that the batch does not read the checkpoint gets the name that outlives the
         # ledger which was read to its end: that one may be deleted while the query is down.
         places = {
@@ -168,7 +168,7 @@ class StreamPlanner:
             topic: snapshot.layouts[topic].between(begins[topic], end)
             for topic, end in ends.items()
         }
-        cuts = plan_cuts(ranges, self._options.splits.spared(STREAM_SPLIT_FACTOR))
+        cuts = plan_cuts(ranges, self._options.splits.spared(STREAM_SPLIT_FACTOR), by_records)
         # What the start does not say, or not in the checkpoint, or what is deleted.
         starts = {
             topic: Place(begins[topic])
@@ -298,7 +298,28 @@ class StreamPlanner:
         backlogs: Mapping[str, tuple[LogPosition, LogPosition]],
         snapshot: Snapshot,
         limit: Limit,
+    ) -> tuple[dict[str, LogPosition], dict[str, list[LogPosition]]]:
+        """How far each topic is read, and where that has to be cut for ``maxRecordsPerPartition``.
+        A limit of rows counts entries anyway; else they are counted for that option alone."""
+        rules = self._options.splits
+        cuttings = {topic: RecordCuts(rules) for topic in backlogs if rules.records_max}
+        if limit.rows is not None:
+            ends = self._ends_by_rows(backlogs, limit.rows, cuttings)
+        else:
+            ends = self._ends_by_size(backlogs, snapshot, limit)
+            for topic, cutting in cuttings.items():
+                begin, end = backlogs[topic][0], ends[topic]
+                entries = self._cluster.entries(topic, begin, end, COUNTED_ENTRIES_MAX)
+                with closing(entries):
+                    for entry in entries:
+                        cutting.add(entry.rows, entry.behind)
+        return ends, {topic: cutting.cuts for topic, cutting in cuttings.items()}
+
+    @staticmethod
+    def _ends_by_size(
+        backlogs: Mapping[str, tuple[LogPosition, LogPosition]], snapshot: Snapshot, limit: Limit
     ) -> dict[str, LogPosition]:
+        """With a limit of bytes, or without any."""
         if limit.bytes is not None:
             by_bytes = {
                 topic: ByteBacklog(snapshot.layouts[topic].between(begin, target), begin)
@@ -306,12 +327,13 @@ class StreamPlanner:
             }
             water_fill(by_bytes, limit.bytes)
             return {topic: backlog.position for topic, backlog in by_bytes.items()}
-        if limit.rows is not None:
-            return self._ends_by_rows(backlogs, limit.rows)
         return {topic: target for topic, (_, target) in backlogs.items()}
 
     def _ends_by_rows(
-        self, backlogs: Mapping[str, tuple[LogPosition, LogPosition]], rows: int
+        self,
+        backlogs: Mapping[str, tuple[LogPosition, LogPosition]],
+        rows: int,
+        cuttings: Mapping[str, RecordCuts],
     ) -> dict[str, LogPosition]:
         counting = self._counting
         begins = {topic: begin for topic, (begin, _) in backlogs.items()}
@@ -324,6 +346,7 @@ class StreamPlanner:
                 if topic not in counting:
                     entries = self._cluster.entries(topic, begin, target, -(-rows // len(backlogs)))
                     counting[topic] = RowBacklog(entries, begin, target)
+                counting[topic].on_taken = cuttings[topic].add if topic in cuttings else None
             water_fill(counting, rows)
             on_failure.pop_all()
         ends = {topic: each.position for topic, each in counting.items()}

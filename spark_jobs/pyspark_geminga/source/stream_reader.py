@@ -37,9 +37,6 @@ from pyspark_geminga.source.stream_planner import Limit, StreamPlanner
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Counted at once of a topic, and once more ahead: entries of one message take 250 bytes each here.
-COUNTED_ENTRIES_MAX = 20_000
-
 AnswerT = TypeVar("AnswerT")
 OpenT = TypeVar("OpenT", bound=AbstractAsyncContextManager[Any, None])
 
@@ -138,52 +135,14 @@ class Cluster:
         self, topic: str, start: LogPosition, end: LogPosition, rows_ahead: int
     ) -> Generator[CountedEntry]:
         """The entries between, one after the other; they are counted one piece ahead."""
-        counting = self._loop.begin(self._counted(topic, start, end, rows_ahead))
+        counting = self._loop.begin(self._view.counted(topic, start, end, rows_ahead))
         try:
             while counted := counting.result():
                 behind = counted[-1].behind
-                counting = self._loop.begin(self._counted(topic, behind, end, rows_ahead))
+                counting = self._loop.begin(self._view.counted(topic, behind, end, rows_ahead))
                 yield from counted
         finally:
             counting.cancel()
-
-    async def _counted(
-        self, topic: str, start: LogPosition, end: LogPosition, rows_max: int
-    ) -> list[CountedEntry]:
-        """The first entries between, of about so many rows.
-
-        No reader stays at the broker behind them: the batch may take long, and a reader that comes
-        back to a topic that was deleted meanwhile would have it made again.
-        """
-        counted: list[CountedEntry] = []
-        if start >= end:
-            return counted
-        timeout_s = self._options.poll_timeout_s
-        at_once = min(rows_max, 1000)
-        opening = partial(
-            self._loop.client.entries,
-            topic,
-            start,
-            end,
-            read_ahead_messages=at_once,
-            timeout_s=timeout_s,
-        )
-        rows = 0
-        async with await patiently(partial(_opened, opening), timeout_s) as reader:
-            while rows < rows_max and len(counted) < COUNTED_ENTRIES_MAX:
-                found = await reader.read(at_once)
-                if not found:
-                    break
-                for entry in found:
-                    metadata = entry.metadata
-                    # A message in chunks is one row, which comes with its last chunk.
-                    is_part = metadata is not None and (
-                        metadata.chunk_id < metadata.num_chunks_from_msg - 1
-                    )
-                    count = 0 if is_part else entry.message_count
-                    rows += count
-                    counted.append(CountedEntry(count, entry.next_position))
-        return counted
 
     def follow(self, topics: Sequence[str]) -> None:
         """Have the query's subscription on these topics, from their first message on."""

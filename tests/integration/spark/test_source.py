@@ -148,6 +148,11 @@ def test_a_batch_read_is_the_topic_exactly_once(spark: SparkSession, topic: Topi
     for partition in range(3):
         within = [row.number for row in rows if row["__topic"].endswith(f"-{partition}")]
         assert within == sorted(within)
+    # Entries have ten messages: four of them are what fits.
+    bounded = spark.read.format("pulsar").options(**topic.options(maxRecordsPerPartition="45"))
+    sizes = bounded.load().groupBy(F.spark_partition_id()).count().collect()
+    assert max(row["count"] for row in sizes) == 40
+    assert sum(row["count"] for row in sizes) == 1000
 
 
 @pytest.mark.full

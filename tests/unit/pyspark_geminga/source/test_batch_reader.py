@@ -9,8 +9,9 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo
 from pyspark.sql.types import StructType
 
 from geminga import LOG_START, LogPosition
-from pyspark_geminga.errors import DataLost
+from pyspark_geminga.errors import DataLost, InvalidOption
 from pyspark_geminga.log_layout import Ledger, LogLayout
+from pyspark_geminga.source.admission import CountedEntry
 from pyspark_geminga.source.batch_reader import BatchReader, FilteringBatchReader, plan_batch
 from pyspark_geminga.source.broker_view import Begin, BrokerView, Snapshot
 from pyspark_geminga.source.filters import Pruning
@@ -51,6 +52,18 @@ class FakeView:
             return place
         return layout.end if place == "latest" else layout.first
 
+    async def counted(
+        self, topic: str, start: LogPosition, end: LogPosition, rows_max: int
+    ) -> list[CountedEntry]:
+        """Entries of two rows each, three at a time."""
+        assert rows_max > 0
+        left = [
+            CountedEntry(2, LogPosition(segment.ledger_id, segment.first_entry + number + 1))
+            for segment in LAYOUTS[topic].between(start, end)
+            for number in range(segment.entries)
+        ]
+        return left[:3]
+
     async def position_at(self, topic: str, time_ms: int) -> LogPosition:
         return LogPosition(LAYOUTS[topic].first.ledger_id, time_ms // 1000)
 
@@ -88,6 +101,26 @@ async def test_large_topics_are_several_parts() -> None:
         (B, LogPosition(7, 0), LogPosition(7, 4)),
     ]
     assert all(part.holds_start for part in parts)
+
+
+@pytest.mark.parametrize("has_rest", [True, False])
+async def test_tasks_have_no_more_records_than_the_option_says(has_rest: bool) -> None:  # noqa: FBT001
+    options = {
+        "topics": "a,b",
+        "maxRecordsPerPartition": "9",
+        "startingOffsets": '{"a": [3, 3], "b": [7, 0]}',
+        "endingOffsets": '{"a": [5, 3], "b": [7, 4]}',
+    }
+    pruning = Pruning(frozenset((A, B)))
+    assert ranges(await plan(options, pruning, has_rest=has_rest)) == [
+        (A, LogPosition(3, 3), LogPosition(3, 7)),
+        (A, LogPosition(3, 7), LogPosition(5, 1)),
+        (A, LogPosition(5, 1), LogPosition(5, 3)),
+        (B, LogPosition(7, 0), LogPosition(7, 4)),
+    ]
+    more = options | {"maxPartitions": "3"}
+    with pytest.raises(InvalidOption, match="more than maxPartitions=3"):
+        await plan(more, pruning, has_rest=has_rest)
 
 
 async def test_the_ends_are_those_of_the_options() -> None:

@@ -123,6 +123,7 @@ def test_offsets() -> None:
         ({"failOnDataLoss": "maybe"}, "neither true nor false"),
         ({"valueMode": "json"}, "none of schema, raw"),
         ({"minPartitions": "3", "maxPartitions": "2"}, "more than maxPartitions"),
+        ({"maxRecordsPerPartition": "0"}, "whole number from 1 on"),
         ({"predefinedSubscription": "a", "subscriptionPrefix": "b"}, "cannot be used"),
         ({"predefinedSubscription": ""}, "has a name"),
         ({"pulsar.client.authPluginClassName": "Kerberos"}, "none of token"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga import LOG_START, LogPosition
+from pyspark_geminga.errors import InvalidOption
 from pyspark_geminga.log_layout import Ledger, LogLayout, total_entries
 from pyspark_geminga.source.admission import ByteBacklog, water_fill
-from pyspark_geminga.source.splits import SplitRules, parts_of, plan_cuts
+from pyspark_geminga.source.splits import RecordCuts, SplitRules, parts_of, plan_cuts
 
 MIB = 1024 * 1024
 
@@ -69,6 +73,73 @@ def test_limited_batches_in_splits_are_the_log_exactly_once(
             read += stored(layout, first, behind)
         start = end
     assert read == stored(layout, LOG_START, layout.end)
+
+
+@given(
+    layouts(),
+    st.data(),
+    st.builds(SplitRules, st.integers(1, 900), st.integers(1, 8), st.just(100), st.integers(1, 6)),
+)
+def test_no_split_has_more_records_than_the_rules_say(
+    layout: LogLayout, data: st.DataObject, rules: SplitRules
+) -> None:
+    every = stored(layout, LOG_START, layout.end)
+    start = data.draw(st.sampled_from([LOG_START, *every]))
+    sizes = st.lists(st.integers(0, 8), min_size=len(every), max_size=len(every))
+    records = dict(zip(every, data.draw(sizes), strict=True))
+    by_records = record_cuts(
+        rules, [(records[entry], entry) for entry in stored(layout, start, layout.end)]
+    )
+    # Where the ledgers are not known, these cuts are all that there are.
+    for segments in (layout.between(start, layout.end), ()):
+        cuts = plan_cuts({"t": segments}, rules, {"t": by_records}).get("t", ())
+        parts = [stored(layout, *part) for part in parts_of(start, layout.end, cuts)]
+        assert [entry for part in parts for entry in part] == stored(layout, start, layout.end)
+        assert set(by_records) <= set(cuts)
+        for part in parts:
+            counts = [records[entry] for entry in part if records[entry]]
+            assert sum(counts) <= (rules.records_max or 0) or len(counts) == 1
+        if segments:
+            assert all(parts)
+            assert len(parts) >= min(rules.splits_min, total_entries(segments))
+
+
+def record_cuts(rules: SplitRules, counted: Sequence[tuple[int, LogPosition]]) -> list[LogPosition]:
+    cutting = RecordCuts(rules)
+    for records, (ledger_id, entry_id, _) in counted:
+        cutting.add(records, LogPosition(ledger_id, entry_id + 1))
+    return cutting.cuts
+
+
+def test_parts_are_filled_up_to_their_records_and_what_has_none_stays_with_what_is_before_it() -> (
+    None
+):
+    rows = [2, 1, 0, 7, 0, 0, 3, 1, 2]
+    counted = [(count, LogPosition(1, number)) for number, count in enumerate(rows)]
+    cuts = record_cuts(SplitRules(MIB, records_max=3), counted)
+    assert [cut.entry_id for cut in cuts] == [3, 6, 7]
+
+
+def test_pieces_between_record_cuts_are_split_until_there_are_as_many_as_wanted() -> None:
+    log = LogLayout((Ledger(1, 100, 100), Ledger(2, 20, 20)), LogPosition(2, 20))
+    segments = log.between(LOG_START, log.end)
+    by_records = {"t": [LogPosition(1, 60), LogPosition(1, 100)]}
+    rules = SplitRules(MIB, splits_min=5, records_max=60)
+    entries = [tuple(cut[:2]) for cut in plan_cuts({"t": segments}, rules, by_records)["t"]]
+    assert entries == [(1, 30), (1, 60), (1, 80), (1, 100)]
+
+
+def test_more_splits_than_there_may_be_are_refused_one_range_or_many() -> None:
+    rules = SplitRules(MIB, splits_max=3, records_max=1)
+    entries = [(1, LogPosition(1, number)) for number in range(4)]
+    with pytest.raises(InvalidOption, match="makes more than maxPartitions=3 splits"):
+        record_cuts(rules, entries)
+    three = record_cuts(rules, entries[:3])
+    assert len(plan_cuts({"a": ()}, rules, {"a": three})["a"]) == 2
+    with pytest.raises(InvalidOption, match="maxRecordsPerPartition"):
+        plan_cuts({"a": (), "b": ()}, rules, {"a": three})
+    # Topics are not cut, and always read.
+    assert plan_cuts(dict.fromkeys("abcd", ()), rules, {"a": []}) == {}
 
 
 def test_the_largest_range_is_split_first() -> None:

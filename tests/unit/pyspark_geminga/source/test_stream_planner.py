@@ -16,6 +16,7 @@ from pyspark_geminga.source.admission import CountedEntry
 from pyspark_geminga.source.broker_view import Begin, Snapshot
 from pyspark_geminga.source.offsets import Place, SourceOffset
 from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.reading import Part
 from pyspark_geminga.source.stream_planner import Limit, StreamPlanner
 
 A, B = (f"persistent://public/default/{name}" for name in "ab")
@@ -111,6 +112,14 @@ class FakeCluster:
         finally:
             self.readers -= 1
 
+    def rows_of(self, part: Part) -> list[int]:
+        """Of each entry in ``part`` that has any."""
+        log = self.logs[part.topic]
+        rows = [
+            log.ledgers[each.ledger_id][each.entry_id] for each in log.stored(part.start, part.end)
+        ]
+        return [each for each in rows if each]
+
     def follow(self, topics: Sequence[str]) -> None:
         self.followed += topics
 
@@ -138,6 +147,7 @@ class Query:
         self.cluster = cluster
         self.planner = planner
         self.log: list[str] = []  # the offset log of the checkpoint
+        self.parts: list[Part] = []
         self.read: list[tuple[str, LogPosition]] = []
 
     @property
@@ -159,6 +169,7 @@ class Query:
         before = Query(self.cluster, self.planner)
         before.log = self.log[:-1]
         for part in self.planner.parts(before.start, end):
+            self.parts.append(part)
             stored = self.cluster.logs[part.topic].stored(part.start, part.end)
             self.read += [(part.topic, entry) for entry in stored]
 
@@ -377,6 +388,21 @@ def test_without_a_subscription_nothing_is_acknowledged() -> None:
     assert (cluster.followed, cluster.acknowledged) == ([], {})
 
 
+@pytest.mark.parametrize("limit", [UNLIMITED, Limit(rows=1000), Limit(bytes=10_000)])
+def test_no_task_of_a_stream_has_more_records_than_the_option_says(limit: Limit) -> None:
+    cluster = FakeCluster(a=FakeLog({1: [3, 3, 9, 0, 3], 2: [3, 3]}), b=FakeLog({5: [1]}))
+    options = {"maxRecordsPerPartition": "6"}
+    query = Query(cluster, cluster.planner(**options))
+    assert query.plan(limit)
+    # A limit of rows has the entries counted already.
+    assert len(cluster.opened) == 2
+    query.restart(maxRecordsPerPartition="1")  # the checkpoint says where the batch was cut
+    query.run()
+    assert [cluster.rows_of(part) for part in query.parts] == [[3, 3], [9], [3, 3], [3], [1]]
+    assert sorted(query.read) == everything(cluster)
+    assert cluster.readers == 0 or limit.rows is not None
+
+
 def test_the_report_says_how_far_the_query_is_behind() -> None:
     cluster = FakeCluster(a=FakeLog({1: [1] * 10, 2: [1] * 5}), b=FakeLog())
     query = Query(cluster, cluster.planner())
@@ -395,12 +421,17 @@ steps = st.lists(
 )
 
 
-@given(steps, st.sampled_from([UNLIMITED, Limit(rows=3), Limit(bytes=250)]), st.data())
+@given(
+    steps,
+    st.sampled_from([UNLIMITED, Limit(rows=3), Limit(rows=9), Limit(bytes=250)]),
+    st.sampled_from([2, 5, 1000]),
+    st.data(),
+)
 def test_whatever_happens_batches_are_the_log_exactly_once(
-    story: list[str], limit: Limit, data: st.DataObject
+    story: list[str], limit: Limit, records_max: int, data: st.DataObject
 ) -> None:
     cluster = FakeCluster(a=FakeLog())
-    options = {"targetSplitBytes": "150"}
+    options = {"targetSplitBytes": "150", "maxRecordsPerPartition": str(records_max)}
     query = Query(cluster, cluster.planner(**options))
     is_planned = False
     for step in story:
@@ -426,3 +457,5 @@ def test_whatever_happens_batches_are_the_log_exactly_once(
     for topic, log in cluster.logs.items():
         read = [entry for name, entry in query.read if name == topic]
         assert read == log.stored(LOG_START, log.layout.end)
+    counts = [cluster.rows_of(part) for part in query.parts]
+    assert all(sum(rows) <= records_max or len(rows) == 1 for rows in counts)
