@@ -10,9 +10,11 @@ import hashlib
 import struct
 import time
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 
 import pulsar
@@ -47,6 +49,8 @@ class Sent:
     delivered: bytearray = field(default_factory=bytearray)
     refused: Counter[str] = field(default_factory=Counter[str])
     sent_at: array[float] = field(default_factory=lambda: array("d"))
+    # Of each message when its receipt came, infinite until then.
+    answered_at: array[float] = field(default_factory=lambda: array("d"))
     worst_latency_s: float = 0.0
 
     def payload(self) -> bytes:
@@ -56,6 +60,7 @@ class Sent:
         self.confirmed.append(0)
         self.delivered.append(0)
         self.sent_at.append(time.monotonic())
+        self.answered_at.append(inf)
         return payload_of(self.producer, number)
 
     def answered(self, number: int, result: object) -> None:
@@ -64,7 +69,16 @@ class Sent:
             self.refused[str(result)] += 1
             return
         self.confirmed[number] = 1
-        self.worst_latency_s = max(self.worst_latency_s, time.monotonic() - self.sent_at[number])
+        self.answered_at[number] = now = time.monotonic()
+        self.worst_latency_s = max(self.worst_latency_s, now - self.sent_at[number])
+
+    def first_receipt_after(self, moment: float) -> float | None:
+        """When the first receipt came of what was sent after that moment; None if nothing was.
+
+        A receipt that was under way when a part was struck tells nothing about its recovery.
+        """
+        number = bisect_right(self.sent_at, moment)
+        return self.answered_at[number] if number < len(self.sent_at) else None
 
     @property
     def waiting(self) -> int:

@@ -9,14 +9,16 @@ and the subscriptions are given all of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from statistics import median
 
 from tests.integration.cluster_process import ClusterProcess, StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.torture.load import CONFIRM_S_MAX, READ_TIMEOUT_MS, TOPICS, Load, drain, read_back
-from tests.torture.sent import Content, MessagesLost
+from tests.torture.owners import OwnerChecker
+from tests.torture.sent import Content, MessagesLost, Sent
 from tests.torture.strikes import PAUSE_S_MAX, Striker, Targets, strikes
 
 BOOKIES = ("bookie", "bookie-2", "bookie-3", "bookie-4")
@@ -32,6 +34,8 @@ CLUSTER_TOPICS = 6
 # How often a producer may go back for one strike to send again: when its broker is lost, and when a
 # bookie's loss is noticed late, the broker not yet being whole when it comes back.
 RETURNS_A_STRIKE_MAX = 3
+# So many strikes are named in the report, those after which it took longest to recover.
+SLOWEST = 5
 # What is run instead of a standalone where there are power cuts.
 FRAGILE = ("tests.integration.standalone_with", "tests.torture.fragile_bookie")
 
@@ -66,6 +70,9 @@ class Outcome:
     contents: Mapping[str, Content]
     strikes: Mapping[str, int]
     worst_latency_s: float
+    recoveries: Sequence[Recovery]
+    # How often nothing was owned by two brokers, where there are several.
+    owner_checks: int
     lost_bytes: int
     took_s: float
 
@@ -74,12 +81,40 @@ class Outcome:
         struck = ", ".join(f"{what} {count} times" for what, count in sorted(self.strikes.items()))
         messages = sum(content.messages for content in self.contents.values())
         repeats = sum(content.repeats for content in self.contents.values())
+        slow = sorted(self.recoveries, key=lambda each: each.took_s, reverse=True)
         return (
             f"{self.sent} messages sent and {self.confirmed} confirmed in {self.took_s:.0f} s, the "
             f"slowest after {self.worst_latency_s:.1f} s; {struck}; {self.lost_bytes} bytes that "
             f"were not synced were thrown away; {messages} messages read back, {repeats} of them "
-            "repeats, the same after a restart; all that was confirmed is there, in order"
+            "repeats, the same after a restart; all that was confirmed is there, in order; "
+            f"nothing had two owners at {self.owner_checks} looks; until all producers had "
+            f"receipts again after a strike: {median(each.took_s for each in slow):.1f} s in the "
+            f"median, most after {'; '.join(map(str, slow[:SLOWEST]))}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How long after a strike every producer had a receipt of what it sent after it."""
+
+    strike: str
+    took_s: float
+
+    def __str__(self) -> str:
+        """A few words for people."""
+        return f"{self.strike} {self.took_s:.1f} s"
+
+
+def recoveries(struck: Sequence[tuple[float, str]], sents: Sequence[Sent]) -> list[Recovery]:
+    """From each strike to the first receipt of the producer that had to wait longest for one."""
+    found: list[Recovery] = []
+    for moment, what in struck:
+        receipts = [
+            receipt for sent in sents if (receipt := sent.first_receipt_after(moment)) is not None
+        ]
+        if receipts:
+            found.append(Recovery(what, max(receipts) - moment))
+    return found
 
 
 def besiege(start: Start, siege: Siege) -> Outcome:
@@ -90,10 +125,11 @@ def besiege(start: Start, siege: Siege) -> Outcome:
     begun = time.monotonic()
     cluster = start()
     striker = Striker(cluster, siege.parts)
+    owners = OwnerChecker(cluster) if isinstance(cluster, ClusterProcess) else None
     with client_of(url_for_clients(cluster)) as client:
         load = Load(client, siege.rate, siege.topics)
         load.start()
-        _strike(striker, siege)
+        _strike(striker, siege, owners)
         load.stop()
         returns_max = RETURNS_A_STRIKE_MAX * striker.strikes
         contents = _read_all(client, load, siege, returns_max)
@@ -105,6 +141,7 @@ def besiege(start: Start, siege: Siege) -> Outcome:
             drain(client, topic, sents)
     if again != contents:
         raise MessagesLost(f"a restart turned {contents} into {again}")
+    assert owners is None or owners.topics, "no topic was seen with its owner"
     worst_latency_s = max(sent.worst_latency_s for sent in load.all_sent)
     assert worst_latency_s <= CONFIRM_S_MAX, f"a send was confirmed after {worst_latency_s:.1f} s"
     return Outcome(
@@ -113,6 +150,8 @@ def besiege(start: Start, siege: Siege) -> Outcome:
         contents=contents,
         strikes=striker.counts,
         worst_latency_s=worst_latency_s,
+        recoveries=recoveries(striker.struck, load.all_sent),
+        owner_checks=owners.checks if owners else 0,
         lost_bytes=striker.lost_bytes,
         took_s=time.monotonic() - begun,
     )
@@ -123,7 +162,7 @@ def url_for_clients(cluster: StandaloneProcess) -> str:
     return cluster.proxies_url if isinstance(cluster, ClusterProcess) else cluster.service_url
 
 
-def _strike(striker: Striker, siege: Siege) -> None:
+def _strike(striker: Striker, siege: Siege, owners: OwnerChecker | None) -> None:
     end = time.monotonic() + siege.seconds
     for strike in strikes(
         Random(siege.seed),
@@ -132,6 +171,8 @@ def _strike(striker: Striker, siege: Siege) -> None:
         has_power_cuts=siege.has_power_cuts,
     ):
         striker.strike(strike)
+        if owners is not None:
+            owners.check()
         if time.monotonic() > end:
             return
 

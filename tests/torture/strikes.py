@@ -111,6 +111,8 @@ class Striker:
     def __init__(self, cluster: StandaloneProcess, parts: Targets) -> None:
         self.counts: Counter[str] = Counter()
         self.strikes = 0
+        # When what happened to which parts.
+        self.struck: list[tuple[float, str]] = []
         self._cluster = cluster
         self._parts = parts
 
@@ -118,6 +120,7 @@ class Striker:
         """Do it, and return when every part runs again."""
         time.sleep(strike.rest_s)
         self.strikes += 1
+        self.struck.append((time.monotonic(), f"{' + '.join(strike.parts)} {strike.deed.value}"))
         for part in strike.parts:
             is_bookie = part in self._parts.bookies
             deed = Deed.KILL if strike.deed is Deed.CUT and not is_bookie else strike.deed

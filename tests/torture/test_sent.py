@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 import pulsar
 import pytest
 from tests.torture.sent import HEAD, PENDING_MAX, MessagesLost, Sent, Stored, payload_of
@@ -128,3 +131,17 @@ def test_a_refused_message_is_no_longer_waited_for_and_not_confirmed() -> None:
     assert sent.waiting == 0
     assert list(sent.confirmed) == [1, 0]
     assert sent.refused.total() == 1
+
+
+def test_the_first_receipt_after_a_strike_is_of_what_was_sent_after_it() -> None:
+    sent = Sent(EVEN, TOPIC)
+    sent.payload()
+    struck = time.monotonic()
+    assert sent.first_receipt_after(struck) is None
+    sent.payload()
+    sent.answered(0, pulsar.Result.Ok)
+    assert sent.first_receipt_after(struck) == math.inf
+    sent.answered(1, pulsar.Result.Ok)
+    receipt = sent.first_receipt_after(struck)
+    assert receipt is not None
+    assert struck <= sent.answered_at[0] <= receipt <= time.monotonic()
