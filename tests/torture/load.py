@@ -7,10 +7,14 @@ again, is said in ``sent``.
 from __future__ import annotations
 
 import threading
+import time
+from itertools import cycle
+from math import inf
 from typing import Any
 
 import pulsar
 from tests.integration.waiting import eventually
+from tests.torture.ordered import KINDS, Ordered
 from tests.torture.sent import (
     PENDING_MAX,
     Content,
@@ -47,7 +51,13 @@ class Load:
         self._client = client
         self._pause_s = BURST * len(self.all_sent) / rate
         self._is_over = threading.Event()
+        self._is_answered = threading.Event()
         self._failures: list[BaseException] = []
+        # Beside the shared subscription each topic has one that keeps an order.
+        self.ordered = [
+            Ordered(topic, kind, sents)
+            for (topic, sents), kind in zip(self.topics.items(), cycle(KINDS), strict=False)
+        ]
         self._producing: list[threading.Thread] = []
         self._consuming: list[threading.Thread] = []
 
@@ -65,6 +75,11 @@ class Load:
             self._thread(self._consume, subscribe(self._client, topic), sents)
             for topic, sents in self.topics.items()
         ]
+        self._consuming += [
+            self._thread(self._consume_in_order, subscribe_in_order(self._client, each), each)
+            for each in self.ordered
+            for _ in range(each.kind.consumers)
+        ]
         self._producing = [
             self._thread(self._produce, self._producer(sent), sent) for sent in self.all_sent
         ]
@@ -77,19 +92,24 @@ class Load:
         Raises what a thread ended by, and ``MessagesLost`` if a send was refused.
         """
         self._is_over.set()
-        for thread in (*self._producing, *self._consuming):
-            thread.join(CONFIRM_S_MAX)
-            assert not thread.is_alive(), f"{thread.name} did not end"
-        for failure in self._failures:
-            raise failure
+        self._join(self._producing)
         eventually(
             lambda: sum(sent.waiting for sent in self.all_sent),
             lambda waiting: waiting == 0,
             CONFIRM_S_MAX,
         )
+        self._is_answered.set()
+        self._join(self._consuming)
+        for failure in self._failures:
+            raise failure
         refused = {sent.producer: dict(sent.refused) for sent in self.all_sent if sent.refused}
         if refused:
             raise MessagesLost(f"sends were refused, by producer: {refused}")
+
+    def _join(self, threads: list[threading.Thread]) -> None:
+        for thread in threads:
+            thread.join(2 * CONFIRM_S_MAX)
+            assert not thread.is_alive(), f"{thread.name} did not end"
 
     def _thread(self, run: Any, *arguments: Any) -> threading.Thread:
         def guarded() -> None:
@@ -117,7 +137,8 @@ class Load:
                 def answered(result: object, _: object, number: int = number) -> None:
                     sent.answered(number, result)
 
-                producer.send_async(sent.payload(), answered)
+                key = str(sent.producer)
+                producer.send_async(sent.payload(), answered, partition_key=key)
 
     def _consume(self, consumer: Any, sents: list[Sent]) -> None:
         while not self._is_over.is_set():
@@ -130,6 +151,33 @@ class Load:
             if number % LEFT_EACH:
                 acknowledge(consumer, message)
         consumer.close()
+
+    def _consume_in_order(self, consumer: Any, ordered: Ordered) -> None:
+        """Until all that was sent was delivered: in a healthy cluster that does not take long."""
+        deadline = inf
+        while time.monotonic() < deadline:
+            if self._is_answered.is_set():
+                if ordered.has_all():
+                    break
+                deadline = min(deadline, time.monotonic() + CONFIRM_S_MAX)
+            try:
+                message = consumer.receive(RECEIVE_TIMEOUT_MS)
+            except pulsar.Timeout:
+                continue
+            ordered.take(message.data())
+            acknowledge(consumer, message)
+        consumer.close()
+        ordered.check_complete()
+
+
+def subscribe_in_order(client: Any, ordered: Ordered) -> Any:
+    """A consumer of a subscription that keeps an order."""
+    return client.subscribe(
+        ordered.topic,
+        ordered.kind.name,
+        consumer_type=ordered.kind.type,
+        initial_position=pulsar.InitialPosition.Earliest,
+    )
 
 
 def subscribe(client: Any, topic: str) -> Any:
