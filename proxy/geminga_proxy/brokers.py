@@ -21,7 +21,6 @@ from geminga_proxy.errors import TargetRefused
 from geminga_proxy.targets import Target
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_runtime.service import Service
-from geminga_server.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -45,31 +44,28 @@ class BrokerView:
     targets: frozenset[Target] | None = None
 
     @classmethod
-    def of_records(cls, records: Iterable[LocalBrokerData]) -> BrokerView:
-        """The view of the brokers that registered themselves with ``records``."""
+    def of_records(cls, records: Iterable[LocalBrokerData], *, is_tls: bool = False) -> BrokerView:
+        """The view of the brokers that registered themselves with ``records``; with ``is_tls`` by
+        their addresses with TLS."""
         service_urls: list[str] = []
         web_urls: list[str] = []
         targets: set[Target] = set()
         for record in records:
-            if record.pulsar_service_url:
-                service_urls.append(record.pulsar_service_url)
-            if record.web_service_url:
-                web_urls.append(record.web_service_url)
             listeners = record.advertised_listeners.values()
-            named = (
-                *(record.pulsar_service_url, record.pulsar_service_url_tls),
-                *(each.broker_service_url for each in listeners),
-                *(each.broker_service_url_tls for each in listeners),
-            )
-            for url in filter(None, named):
+            if is_tls:
+                service_url, web_url = record.pulsar_service_url_tls, record.web_service_url_tls
+                advertised = [each.broker_service_url_tls for each in listeners]
+            else:
+                service_url, web_url = record.pulsar_service_url, record.web_service_url
+                advertised = [each.broker_service_url for each in listeners]
+            if service_url:
+                service_urls.append(service_url)
+            if web_url:
+                web_urls.append(web_url)
+            for url in filter(None, (service_url, *advertised)):
                 with suppress(TargetRefused):  # of an address that cannot be, there is no client
                     targets.add(Target.parse(url))
         return cls(tuple(service_urls), tuple(web_urls), frozenset(targets))
-
-    @classmethod
-    def of_urls(cls, service_url: str, web_url: str) -> BrokerView:
-        """The view of brokers given as ``pulsar://HOST:PORT,HOST:PORT`` and ``http://...``."""
-        return cls(urls_in(service_url), urls_in(web_url))
 
 
 class Brokers(Protocol):
@@ -85,15 +81,17 @@ class ListedBrokers:
     """Brokers, or a balancer before them, as the settings name them."""
 
     def __init__(self, config: ProxyConfig) -> None:
-        self.view = BrokerView.of_urls(config.broker_service_url, config.broker_web_service_url)
+        self.view = BrokerView(config.service_urls, config.web_urls)
 
 
 class RegisteredBrokers(Service):
     """The brokers in ZooKeeper, followed by watches. Open, it has looked once; where ZooKeeper
     could not be asked, it goes on trying, and the view is the last one (at first an empty one)."""
 
-    def __init__(self, coordination: Coordination) -> None:
+    def __init__(self, coordination: Coordination, *, is_tls: bool = False) -> None:
+        """``is_tls``: take the brokers' addresses with TLS, and only brokers that have them."""
         super().__init__()
+        self._is_tls = is_tls
         self.view = BrokerView(targets=frozenset())
         self._living = LivingBrokers(coordination)
         self._stale = asyncio.Event()
@@ -121,7 +119,7 @@ class RegisteredBrokers(Service):
             log.info("brokers not looked for: the last view holds", extra={"why": str(error)})
             self._stale.set()
             return False
-        view = BrokerView.of_records(records)
+        view = BrokerView.of_records(records, is_tls=self._is_tls)
         if view != self.view:
             self.view = view
             log.info("brokers found", extra={"brokers": list(view.service_urls)})
@@ -139,13 +137,3 @@ class RegisteredBrokers(Service):
             if record is not None:
                 records.append(record)
         return records
-
-
-def urls_in(url: str) -> tuple[str, ...]:
-    """``scheme://a`` and ``scheme://b`` of ``scheme://a,b``; none of an empty string."""
-    if not url:
-        return ()
-    scheme, separator, hosts = url.partition("://")
-    if not separator or not all(hosts.split(",")):
-        raise ConfigError(f"{url!r} is not of the form SCHEME://HOST:PORT,HOST:PORT")
-    return tuple(f"{scheme}://{host}" for host in hosts.rstrip("/").split(","))

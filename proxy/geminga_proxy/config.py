@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Gt, Le
 
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
+from geminga_server.errors import ConfigError
 from geminga_server.tls_config import TlsConfig
+
+if TYPE_CHECKING:  # it takes 20 ms to load, and `--help` needs none of it
+    from ssl import SSLContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,45 @@ class WebConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTlsConfig:
+    """How a proxy secures its connections to brokers and functions workers. Files are in PEM form,
+    and read for each connection."""
+
+    enabled: Annotated[bool, Upstream("tlsEnabledWithBroker")] = False
+    """Connect with TLS: to the TLS addresses of the brokers in ZooKeeper, or to those in the
+    settings that end in `_url_tls`."""
+    trust_file: Annotated[str, Upstream("brokerClientTrustCertsFilePath")] = ""
+    """The certificates of the authorities that sign those of brokers; empty: the system's."""
+    certificate_file: Annotated[str, Upstream("brokerClientCertificateFilePath")] = ""
+    """The certificate that brokers are shown; empty: none."""
+    key_file: Annotated[str, Upstream("brokerClientKeyFilePath")] = ""
+    """Its key, not encrypted; empty: it stands in the file of the certificate."""
+    check_hostname: Annotated[bool, Upstream("tlsHostnameVerificationEnabled")] = True
+    """Take a broker's certificate only where it is for the host that the broker is connected at."""
+
+    def context(self) -> SSLContext:
+        """What a connection is made with, from the files as they are now.
+
+        Reads files. Raises ``OSError`` where one cannot be used.
+        """
+        import ssl  # noqa: PLC0415 - as above
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # TLS 1.2 at least
+        context.check_hostname = self.check_hostname
+        try:
+            if self.trust_file:
+                context.load_verify_locations(self.trust_file)
+            else:
+                context.load_default_certs()
+            if self.certificate_file:
+                # Always with a password: without one OpenSSL asks for it at the terminal.
+                context.load_cert_chain(self.certificate_file, self.key_file or None, password="")
+        except (OSError, ValueError) as error:
+            raise OSError(f"the files of broker_tls cannot be used: {error}") from error
+        return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyConfig(PartConfig):
     """The settings of one proxy; port 0 takes any free one."""
 
@@ -80,6 +123,15 @@ class ProxyConfig(PartConfig):
     function_worker_web_service_url: Annotated[str, Upstream("functionWorkerWebServiceURL")] = ""
     """Where REST of functions, sources and sinks (`/admin/v3/`) is forwarded to,
     `http://HOST:PORT,HOST:PORT`; empty: to brokers."""
+    broker_service_url_tls: Annotated[str, Upstream("brokerServiceURLTLS")] = ""
+    """As `broker_service_url`, where `broker_tls.enabled`: `pulsar+ssl://HOST:PORT,HOST:PORT`."""
+    broker_web_service_url_tls: Annotated[str, Upstream("brokerWebServiceURLTLS")] = ""
+    """As `broker_web_service_url`, where `broker_tls.enabled`: `https://HOST:PORT,HOST:PORT`."""
+    function_worker_web_service_url_tls: Annotated[
+        str, Upstream("functionWorkerWebServiceURLTLS")
+    ] = ""
+    """As `function_worker_web_service_url`, where `broker_tls.enabled`."""
+    broker_tls: BrokerTlsConfig = field(default_factory=BrokerTlsConfig)
     bind_address: Annotated[str, Upstream("bindAddress")] = "127.0.0.1"
     """Where it listens; 0.0.0.0 is everywhere."""
     advertised_address: Annotated[str, Upstream("advertisedAddress")] = ""
@@ -123,3 +175,34 @@ class ProxyConfig(PartConfig):
         ports = {"port": self.port, "web_port": self.web_port}
         secured = {"port_tls": self.port_tls, "web_port_tls": self.web_port_tls}
         return ports | secured if self.tls.is_on else ports
+
+    @property
+    def service_urls(self) -> tuple[str, ...]:
+        """The brokers that are asked, each as ``SCHEME://HOST:PORT``; none: those in ZooKeeper."""
+        is_tls = self.broker_tls.enabled
+        return urls_in(self.broker_service_url_tls if is_tls else self.broker_service_url)
+
+    @property
+    def web_urls(self) -> tuple[str, ...]:
+        """The brokers' web services, where the brokers are not those in ZooKeeper."""
+        is_tls = self.broker_tls.enabled
+        return urls_in(self.broker_web_service_url_tls if is_tls else self.broker_web_service_url)
+
+    @property
+    def worker_web_urls(self) -> tuple[str, ...]:
+        """The web services of functions workers; none: brokers are asked."""
+        plain, secured = (
+            self.function_worker_web_service_url,
+            self.function_worker_web_service_url_tls,
+        )
+        return urls_in(secured if self.broker_tls.enabled else plain)
+
+
+def urls_in(url: str) -> tuple[str, ...]:
+    """``scheme://a`` and ``scheme://b`` of ``scheme://a,b``; none of an empty string."""
+    if not url:
+        return ()
+    scheme, separator, hosts = url.partition("://")
+    if not separator or not all(hosts.split(",")):
+        raise ConfigError(f"{url!r} is not of the form SCHEME://HOST:PORT,HOST:PORT")
+    return tuple(f"{scheme}://{host}" for host in hosts.rstrip("/").split(","))

@@ -19,7 +19,7 @@ from geminga_proxy.errors import BrokerSilent, BrokerUnreachable
 from geminga_runtime.network import Network
 
 READ_BYTES = 64 * 1024
-DEFAULT_PORT = 80
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -98,7 +98,8 @@ class HttpExchange:
 async def exchange(
     network: Network, url: str, *, connect_timeout_s: float, timeout_s: float
 ) -> AsyncGenerator[HttpExchange]:
-    """A connection to the broker at ``http://HOST:PORT``, for one request.
+    """A connection to the broker at ``http://HOST:PORT``, or ``https`` where ``network`` secures
+    connections, for one request.
 
     ``timeout_s`` is how long the broker may neither take nor say anything. Raises
     ``BrokerUnreachable`` where it takes no connection, or breaks it.
@@ -110,7 +111,7 @@ async def exchange(
     try:
         async with asyncio.timeout(connect_timeout_s):
             transport, _ = await network.connect(
-                lambda: protocol, split.hostname or "", split.port or DEFAULT_PORT
+                lambda: protocol, split.hostname or "", split.port or DEFAULT_PORTS[split.scheme]
             )
     except OSError as error:  # a TimeoutError is one
         raise BrokerUnreachable(

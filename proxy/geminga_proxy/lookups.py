@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from geminga._transport.connection import ConnectionOptions
 from geminga._transport.connection_pool import ConnectionPool
@@ -58,6 +58,7 @@ class Lookups(Service):
         super().__init__()
         self.counts = {name: RequestCounts() for name in QUESTIONS.values()}
         self._brokers = brokers
+        self._is_tls = config.broker_tls.enabled
         self._requests_max = config.concurrent_lookup_requests_max
         self._timeout_s = config.operation_timeout_s
         self._open_requests = 0
@@ -120,7 +121,7 @@ class Lookups(Service):
             response = answer.lookupTopicResponse
             if response.response == api.CommandLookupTopicResponse.Failed:
                 raise BrokerRefused("UnknownError", "the lookup failed without a reason")
-            url = response.brokerServiceUrl
+            url = response.brokerServiceUrlTls if self._is_tls else response.brokerServiceUrl
             if not url:
                 raise NotConnected("the topic's owner has no address that the proxy can use")
             if response.response == api.CommandLookupTopicResponse.Connect:
@@ -151,6 +152,8 @@ class Lookups(Service):
 
     async def _ask(self, url: str, command: BaseCommand) -> BaseCommand:
         (address, *_) = parse_service_url(url)
+        # Where connections are secured the network does it, for lookups and splices alike.
+        address = replace(address, is_tls=False)
         connection = await self._pool.get(Route(address))
         return await connection.request(command)
 

@@ -7,7 +7,7 @@ serves as soon as there is a broker, and again whenever brokers come back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from geminga_protocol.pulsar.features import SERVER_VERSION
 from geminga_proxy.brokers import Brokers, ListedBrokers, RegisteredBrokers
-from geminga_proxy.config import ProxyConfig
+from geminga_proxy.config import BrokerTlsConfig, ProxyConfig
 from geminga_proxy.metrics import ProxyNumbers, families
 from geminga_proxy.proxy import Proxy
 from geminga_proxy.web import Forwarding
@@ -26,6 +26,7 @@ from geminga_server.authorization import Resource
 from geminga_server.config.loading import load_config
 from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.errors import ServerStartError
 from geminga_server.http import HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
@@ -72,7 +73,8 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
             metrics.register(lambda: families({"": ProxyNumbers.of(proxy)}))
             check_health = proxy.check_health
         app = part_app(metrics, check_health=check_health, resource=Resource.cluster(PART))
-        forwarding = Forwarding(app, brokers, AsyncioNetwork(), config)
+        network = AsyncioNetwork(connect_tls=tls_to_brokers(config.broker_tls))
+        forwarding = Forwarding(app, brokers, network, config)
         await stack.enter_async_context(forwarding)
         http = HttpServer(
             forwarding,
@@ -92,10 +94,12 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
 async def known_brokers(config: ProxyConfig, stack: AsyncExitStack, stop: StopRequest) -> Brokers:
     """The brokers as the settings name them, or in ZooKeeper, which is asked until ``stack`` is
     closed."""
-    if config.broker_service_url:
+    if config.service_urls:
         return ListedBrokers(config)
     zookeeper = await stack.enter_async_context(config.zookeeper_client(SystemClock(), stop))
-    return await stack.enter_async_context(RegisteredBrokers(zookeeper))
+    return await stack.enter_async_context(
+        RegisteredBrokers(zookeeper, is_tls=config.broker_tls.enabled)
+    )
 
 
 def make_proxy(
@@ -105,9 +109,23 @@ def make_proxy(
     return Proxy(
         config,
         brokers=brokers,
-        network=AsyncioNetwork(shares_ports=shares_ports),
+        network=AsyncioNetwork(
+            connect_tls=tls_to_brokers(config.broker_tls), shares_ports=shares_ports
+        ),
         tls_network=AsyncioNetwork(tls, shares_ports=shares_ports) if tls else None,
     )
+
+
+def tls_to_brokers(config: BrokerTlsConfig) -> Callable[[], SSLContext] | None:
+    """What secures each connection to a broker; None where they are plain. Raises
+    ``ServerStartError`` where files cannot be used."""
+    if not config.enabled:
+        return None
+    try:
+        config.context()
+    except OSError as error:
+        raise ServerStartError(str(error)) from error
+    return config.context
 
 
 def with_ports(config: ProxyConfig) -> ProxyConfig:

@@ -40,8 +40,8 @@ class Proxy(Service):
         network: Network,
         tls_network: Network | None = None,
     ) -> None:
-        """``tls_network`` listens for the connections that clients secure; those to brokers are
-        plain."""
+        """``network`` listens for plain connections, and opens those to brokers, which it secures
+        where the settings say so; ``tls_network`` listens for those that clients secure."""
         super().__init__()
         assert not config.tls.is_on or tls_network is not None, "TLS would be told, and not served"
         self.config = config

@@ -15,6 +15,7 @@ from geminga_proxy.errors import TargetRefused
 
 # Where a broker's URL names no port.
 DEFAULT_PORT = 6650
+DEFAULT_PORT_TLS = 6651
 # The longest name of a host (DNS), a scheme and a port: what is longer is not looked at.
 TARGET_LENGTH_MAX = 300
 
@@ -35,7 +36,7 @@ class Target:
         """Read ``host:port``, with or without a scheme before it. Raises ``TargetRefused``."""
         if len(text) > TARGET_LENGTH_MAX:
             raise TargetRefused(text[:TARGET_LENGTH_MAX], "it is too long")
-        _, separator, address = text.rpartition("://")
+        scheme, separator, address = text.rpartition("://")
         try:
             split = urlsplit(f"//{address if separator else text}")
             host, port = split.hostname, split.port
@@ -43,7 +44,9 @@ class Target:
             raise TargetRefused(text, str(error)) from None
         if not host or split.username is not None or split.path.strip("/") or split.query:
             raise TargetRefused(text, "it is not host:port")
-        return cls(host, DEFAULT_PORT if port is None else port)
+        if port is None:
+            port = DEFAULT_PORT_TLS if scheme == "pulsar+ssl" else DEFAULT_PORT
+        return cls(host, port)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 
 import h11
 
-from geminga_proxy.brokers import Brokers, urls_in
+from geminga_proxy.brokers import Brokers
 from geminga_proxy.config import ProxyConfig, WebConfig
 from geminga_proxy.errors import BrokerSilent, BrokerUnreachable, NoBroker
 from geminga_proxy.http_exchange import HttpExchange, Request, exchange
@@ -62,7 +62,8 @@ class Forwarding(Service):
         self._network = network
         self._config = config.web
         self._connect_timeout_s = config.targets.broker_proxy_connect_timeout_s
-        self._worker_urls = urls_in(config.function_worker_web_service_url)
+        self._worker_urls = config.worker_web_urls
+        self._scheme = "https" if config.broker_tls.enabled else "http"
         self._turn = 0
         self._open_requests = 0
 
@@ -118,9 +119,9 @@ class Forwarding(Service):
             if location is None:
                 return
             where = urlsplit(urljoin(url + request.target.decode("latin-1"), location))
-            if where.scheme != "http" or not where.hostname:
+            if where.scheme != self._scheme or not where.hostname:
                 raise BrokerUnreachable(f"{url} redirects to {location!r}, which is not followed")
-            url = f"http://{where.netloc}"
+            url = f"{self._scheme}://{where.netloc}"
             target = f"{where.path or '/'}?{where.query}" if where.query else where.path or "/"
             request = Request(request.method, target.encode("latin-1"), request.headers)
         raise BrokerUnreachable(f"{REDIRECTS_MAX} brokers in a row redirected to the next")

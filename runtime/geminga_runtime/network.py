@@ -94,21 +94,33 @@ class AsyncioNetwork:
 
     Names are resolved at each connection, and all addresses of a name are tried in turn. With
     ``accept_tls`` each stream that is accepted is secured, and its protocol made when the handshake
-    is over; streams that are opened are plain. With ``shares_ports`` other processes may listen on
-    the same ports in the same way (``SO_REUSEPORT``): the kernel gives each new stream to one.
+    is over. With ``connect_tls`` each stream that is opened is secured, by a context that is made
+    for it in a thread, as files are read. With ``shares_ports`` other processes may listen on the
+    same ports in the same way (``SO_REUSEPORT``): the kernel gives each new stream to one.
     """
 
-    def __init__(self, accept_tls: SSLContext | None = None, *, shares_ports: bool = False) -> None:
+    def __init__(
+        self,
+        accept_tls: SSLContext | None = None,
+        *,
+        connect_tls: Callable[[], SSLContext] | None = None,
+        shares_ports: bool = False,
+    ) -> None:
         self._accept_tls = accept_tls
+        self._connect_tls = connect_tls
         self._shares_ports = shares_ports
 
     async def connect(
         self, factory: Callable[[], ProtocolT], host: str, port: int
     ) -> tuple[asyncio.Transport, ProtocolT]:
-        """Open a stream to ``host:port``; raises ``OSError`` where nobody answers."""
+        """Open a stream to ``host:port``; raises ``OSError`` where nobody answers, or the handshake
+        of TLS fails."""
         loop = asyncio.get_running_loop()
+        tls = await asyncio.to_thread(self._connect_tls) if self._connect_tls else None
         sock = await _connected_socket(loop, host, port)
-        transport, protocol = await loop.create_connection(factory, sock=sock)
+        transport, protocol = await loop.create_connection(
+            factory, sock=sock, ssl=tls, server_hostname=host if tls else None
+        )
         _disable_nagle(transport)
         return transport, protocol
 

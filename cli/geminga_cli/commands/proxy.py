@@ -34,9 +34,13 @@ PAGES = HelpPages(
         Subject(
             "cluster",
             "where the brokers are, and which of them clients are connected to",
-            ("zookeeper*", "broker_*", "targets.*", "concurrent_lookup_*"),
+            ("zookeeper*", "broker_*_url*", "targets.*", "concurrent_lookup_*"),
         ),
-        Subject("tls", "what clients connect to with TLS", ("*port_tls", "tls.*")),
+        Subject(
+            "tls",
+            "TLS towards clients, and towards brokers",
+            ("*port_tls", "tls.*", "broker_tls.*"),
+        ),
         Subject("rest", "how REST is forwarded", ("web.*", "function_*")),
         Subject("process", "processes and logs", ("workers", "log_*")),
     ),

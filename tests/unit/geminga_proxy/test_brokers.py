@@ -10,7 +10,7 @@ import pytest
 
 from geminga_protocol.records.brokers import AdvertisedListener, LocalBrokerData, broker_path
 from geminga_proxy.brokers import BrokerView, ListedBrokers, RegisteredBrokers
-from geminga_proxy.config import ProxyConfig
+from geminga_proxy.config import BrokerTlsConfig, ProxyConfig
 from geminga_proxy.targets import Target
 from geminga_runtime.coordination import Coordination
 from geminga_server.errors import ConfigError
@@ -33,12 +33,26 @@ async def register(session: Coordination, name: str, record: LocalBrokerData) ->
     )
 
 
-def test_every_address_of_a_broker_is_a_target() -> None:
+def test_every_plain_address_of_a_broker_is_a_target() -> None:
     view = BrokerView.of_records([ONE, TWO])
     assert view.service_urls == ("pulsar://one:6650", "pulsar://two:6650")
     assert view.web_urls == ("http://one:8080", "http://two:8080")
-    one = Target("one", 6650), Target("one", 6651), Target("public", 7000)
+    one = Target("one", 6650), Target("public", 7000)
     assert view.targets == frozenset((*one, Target("two", 6650)))
+
+
+def test_with_tls_only_addresses_with_tls_are_known() -> None:
+    view = BrokerView.of_records([ONE, TWO], is_tls=True)
+    target = Target("one", 6651)
+    assert view == BrokerView(("pulsar+ssl://one:6651",), (), frozenset({target}))
+    config = ProxyConfig(
+        broker_service_url="pulsar://one:1",
+        broker_service_url_tls="pulsar+ssl://one",
+        broker_web_service_url_tls="https://one",
+        broker_tls=BrokerTlsConfig(enabled=True),
+    )
+    assert ListedBrokers(config).view == BrokerView(("pulsar+ssl://one",), ("https://one",))
+    assert Target.parse("pulsar+ssl://one") == target
 
 
 async def test_brokers_are_seen_when_they_come_and_go(
