@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import ssl
 import subprocess
 import time
 import urllib.request
 from collections.abc import Generator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +186,35 @@ def test_garbage_costs_a_proxy_nothing(proxy: ProxyProcess) -> None:
     eventually(
         lambda: metric(proxy.metrics_url, "pulsar_proxy_active_connections"), lambda n: n == 0
     )
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hanging"])
+def test_a_proxy_that_is_gone_keeps_no_subscription_busy(
+    standalone: StandaloneProcess, tmp_path: Path, end: signal.Signals
+) -> None:
+    topic = f"persistent://public/default/proxy-gone-{end.name}"
+    options = "--zookeeper", zookeeper_of(standalone)
+    with ExitStack() as stack:
+        gone = stack.enter_context(proxy_of(tmp_path / "gone", *options))
+        other = stack.enter_context(proxy_of(tmp_path / "other", *options))
+        stack.callback(gone.process.send_signal, signal.SIGCONT)
+        first = stack.enter_context(client_of(gone.service_url))
+        first.subscribe(topic, "exclusive")
+        second = stack.enter_context(client_of(other.service_url))
+        with pytest.raises(pulsar.ConsumerBusy):
+            second.subscribe(topic, "exclusive")
+        gone.process.send_signal(end)
+        begun_s = time.monotonic()
+        consumer = eventually(partial(subscribed, second, topic), lambda found: found is not None)
+        assert time.monotonic() - begun_s < BACK_S
+        second.create_producer(topic).send(b"hello")
+        assert consumer.receive(RECEIVE_MS).data() == b"hello"
+        if end is signal.SIGSTOP:
+            gone.process.kill()  # before the first client, which would wait for it
+
+
+def subscribed(client: pulsar.Client, topic: str) -> pulsar.Consumer | None:
+    try:
+        return client.subscribe(topic, "exclusive")
+    except pulsar.ConsumerBusy:
+        return None
