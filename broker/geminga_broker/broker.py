@@ -18,6 +18,7 @@ from geminga_broker.administration import Administration
 from geminga_broker.config import BrokerConfig
 from geminga_broker.discovery import Discovery
 from geminga_broker.health import HealthCheck
+from geminga_broker.load_manager.history import HistoryRecords
 from geminga_broker.load_manager.load_manager import LoadManager
 from geminga_broker.load_manager.process_usage import Usage
 from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
@@ -211,6 +212,7 @@ class Broker(Service):
             view_brokers=lambda: self.brokers.view(),
             mover=self._bundle_calls,
             count_bundles=self._count_bundles,
+            records=HistoryRecords(self._coordination),
         )
 
     def _new_factory(self) -> ManagedLedgerFactory:

@@ -62,6 +62,10 @@ class LoadManagerConfig:
     load_balancer_arrivals_max: Annotated[int, Gt(0)] = 2_000
     """How many bundles a broker may be assigned that it has not reported yet. After a restart of
     all brokers further lookups are refused, and clients repeat them, until it has."""
+    load_balancer_history_interval_s: Annotated[
+        float, Gt(0), Upstream("loadBalancerResourceQuotaUpdateIntervalMinutes", unit=60)
+    ] = 15 * 60.0
+    """How often the leader writes down what bundles have to do, for the leader after it."""
     load_balancer_unload_timeout_s: Annotated[
         float, Gt(0), Upstream("namespaceBundleUnloadingTimeoutMs", unit=0.001)
     ] = 60.0

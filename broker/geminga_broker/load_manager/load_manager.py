@@ -3,8 +3,9 @@ does nothing.
 
 Whether this broker leads is asked before each act, never remembered: a leader that takes itself
 for a follower would balance nothing for as long as it lives. What it knows is read from the reports
-that all brokers write, so that a new leader knows it at once; what the one before it had decided
-and not seen in reports yet is not handed on, which costs a move at worst.
+that all brokers write, so that a new leader knows it at once; what bundles cost that no broker owns
+any more, it reads in the averages that the leader before wrote down (``history``). What that one
+had decided and not seen in reports yet is not handed on, which costs a move at worst.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Protocol
 
 from geminga_broker.load_manager.cluster_load import ClusterLoad
 from geminga_broker.load_manager.config import LoadManagerConfig
+from geminga_broker.load_manager.history import HistoryRecords, LoadHistory, cost_of_average
 from geminga_broker.load_manager.placement import LeastLoaded
 from geminga_broker.load_manager.shedding import Move, Shedder
 from geminga_broker.load_manager.splitting import bundles_to_split
@@ -37,6 +39,9 @@ log = logging.getLogger(__name__)
 MOVES_AT_ONCE_MAX = 4
 # A bundle that was split is in the reports until its owner has measured again.
 SPLIT_PAUSE_S = 150.0
+# A leader that has died leaves bundles without an owner, which the next one places by what they
+# cost: it learns that before most clients have found their brokers gone.
+OFFICE_CHECK_S = 1.0
 
 CountBundles = Callable[[NamespaceName], Awaitable[int]]
 
@@ -81,6 +86,7 @@ class LoadManager(Service):
         view_brokers: ViewBrokers,
         mover: BundleMover,
         count_bundles: CountBundles,
+        records: HistoryRecords,
     ) -> None:
         super().__init__()
         self._clock = clock
@@ -89,6 +95,10 @@ class LoadManager(Service):
         self._view_brokers = view_brokers
         self._mover = mover
         self._count_bundles = count_bundles
+        self._records = records
+        self._history = LoadHistory()
+        # Whether it leads since it has read what the leader before wrote down.
+        self._has_taken_over = False
         self.load = ClusterLoad()
         self.placement = LeastLoaded(self.load, config, clock)
         self._shedder = Shedder(self.load, config)
@@ -101,12 +111,46 @@ class LoadManager(Service):
         config = self._config
         if not config.load_balancer_enabled:
             return
+        self.spawn_every(OFFICE_CHECK_S, self.take_over, name="take over load history")
+        self.spawn_every(
+            config.load_balancer_history_interval_s, self.write_history, name="write load history"
+        )
         if config.load_balancer_shedding_enabled:
             self.spawn_every(config.load_balancer_shedding_interval_s, self.shed, name="shed load")
         if config.load_balancer_auto_bundle_split_enabled:
             self.spawn_every(
                 config.load_balancer_split_interval_s, self.split, name="split bundles"
             )
+
+    async def take_over(self) -> None:
+        """Learn what the leader before this one wrote down, once for each time that this broker
+        becomes the leader."""
+        if not self._is_leader():
+            self._has_taken_over = False
+            return
+        if self._has_taken_over:
+            return
+        try:
+            bundles = await self._records.read_bundles()
+        except CoordinationError:
+            return  # ZooKeeper is away: done when it is back
+        self._has_taken_over = True
+        self._history.restore(bundles)
+        for bundle, data in bundles.items():
+            self.load.remember(bundle, cost_of_average(data))
+
+    async def write_history(self) -> None:
+        """Write down what bundles and brokers have to do, if this broker leads."""
+        # Averages that were not read would be overwritten by those of one report.
+        if not await self._renew() or not self._has_taken_over:
+            return
+        history = self._history
+        try:
+            await self._records.write(
+                history.take_changes(), history.brokers(), is_allowed=self._is_leader
+            )
+        except CoordinationError as error:
+            log.info("load history not written", extra={"why": str(error)})
 
     async def shed(self) -> None:
         """Move bundles, if this broker leads and finds that they should be."""
@@ -178,7 +222,10 @@ class LoadManager(Service):
         except CoordinationError:
             return False  # ZooKeeper is away: nothing is moved by what was true before
         for broker_id, report in loads.items():
-            if self.load.take(broker_id, report):
-                await asyncio.sleep(0)  # others run: a large report takes a millisecond
+            is_new = self.load.take(broker_id, report)
+            self._history.sample(broker_id, report)
+            if is_new:
+                await asyncio.sleep(0)  # others run: a large report takes three milliseconds
         self.load.renew(loads, self._clock.monotonic())
+        self._history.keep_brokers(loads)
         return self._is_leader()

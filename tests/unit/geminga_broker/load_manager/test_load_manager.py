@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,16 @@ from tests.unit.geminga_broker.load_manager.modelled_cluster import bundle_named
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.load_manager.config import LoadManagerConfig
+from geminga_broker.load_manager.history import HistoryRecords
 from geminga_broker.load_manager.load_manager import SPLIT_PAUSE_S, LoadManager
 from geminga_broker.ownership.placement import BrokersView
 from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
+from geminga_protocol.records.brokers import (
+    BundleData,
+    BundleStats,
+    LocalBrokerData,
+    TimeAverageBrokerData,
+)
 from geminga_runtime.coordination import ConnectionLost
 from geminga_simulation.clock import SimulatedClock
 
@@ -38,6 +45,31 @@ class NotedMover:
             raise ServiceNotReady("not now")
 
 
+class KeptRecords(HistoryRecords):
+    """What would stand in ZooKeeper; it may be out of reach."""
+
+    def __init__(self) -> None:
+        self.bundles: dict[str, BundleData] = {}
+        self.brokers: dict[str, TimeAverageBrokerData] = {}
+        self.is_cut_off = False
+
+    async def read_bundles(self) -> dict[str, BundleData]:
+        if self.is_cut_off:
+            raise ConnectionLost
+        return dict(self.bundles)
+
+    async def write(
+        self,
+        bundles: Mapping[str, BundleData | None],
+        brokers: Mapping[str, TimeAverageBrokerData],
+        *,
+        is_allowed: Callable[[], bool],
+    ) -> None:
+        assert is_allowed()
+        self.bundles.update({name: each for name, each in bundles.items() if each is not None})
+        self.brokers = dict(brokers)
+
+
 class Leader:
     """A load manager on broker ``a`` of two, and what surrounds it."""
 
@@ -53,6 +85,7 @@ class Leader:
             for broker_id, each in bundles.items()
         }
         self.is_cut_off = False
+        self.records = KeptRecords()
         self.manager = LoadManager(
             self.clock,
             config,
@@ -60,6 +93,7 @@ class Leader:
             view_brokers=self._view,
             mover=self.mover,
             count_bundles=self._count,
+            records=self.records,
         )
 
     async def _view(self) -> BrokersView:
@@ -199,3 +233,47 @@ async def test_a_split_that_is_refused_is_said_and_others_go_on(
     assert len(leader.mover.requests) == 2
     assert "bundle not split by load" in caplog.text
     assert leader.manager.counts.splits == {}
+
+
+async def test_a_new_leader_knows_what_bundles_cost_that_no_broker_owns_any_more() -> None:
+    former = unequal()
+    await former.manager.take_over()
+    await former.manager.write_history()
+    assert former.records.brokers.keys() == {"a", "b"}
+    heir = Leader(LoadManagerConfig(), b={THIRD: stats(100)}, c={})
+    heir.records.bundles = former.records.bundles
+    heir.leads = False
+    async with heir.manager:
+        await asyncio.sleep(5)
+        heir.leads = True
+        await asyncio.sleep(2)
+    placement = heir.manager.placement
+    assert placement.choose(bundle_named(HOT), heir.loads) == "c"
+    # Unknown, it would cost 100, and broker "c" would still have the least to do.
+    assert heir.manager.load.brokers["c"].cost == pytest.approx(5002)
+    assert placement.choose(bundle_named(COLD), heir.loads) == "b"
+
+
+async def test_averages_that_were_not_read_are_not_overwritten() -> None:
+    leader = unequal()
+    leader.records.is_cut_off = True
+    await leader.manager.take_over()
+    await leader.manager.write_history()
+    assert leader.records.bundles == {}
+    leader.records.is_cut_off = False
+    await leader.manager.take_over()
+    await leader.manager.write_history()
+    assert leader.records.bundles.keys() == {HOT, COLD, THIRD}
+
+
+async def test_each_term_begins_with_what_the_leader_before_wrote() -> None:
+    leader = unequal()
+    await leader.manager.take_over()
+    leader.leads = False
+    await leader.manager.take_over()
+    leader.records.bundles["t/n/0x30000000_0x40000000"] = BundleData(topics=500)
+    leader.leads = True
+    await leader.manager.take_over()
+    leader.manager.load.renew(leader.loads, 0.0)
+    leader.manager.load.expect("t/n/0x30000000_0x40000000", "b", 0.0)
+    assert leader.manager.load.brokers["b"].cost == pytest.approx(603)
