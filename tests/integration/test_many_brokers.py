@@ -81,6 +81,14 @@ def test_requests_about_a_whole_are_answered_by_any_broker(shared: BrokerGroup) 
     assert brokers[0].rest("GET", f"{path}/partitions")[0] == 404
 
 
+def test_a_topic_that_is_not_persistent_is_known_at_any_broker(shared: BrokerGroup) -> None:
+    path = "/admin/v2/non-persistent/public/default/volatile/partitions"
+    with client_of(shared.service_url) as client:
+        client.create_producer("non-persistent://public/default/volatile")
+        found = [broker.rest("GET", path) for broker in shared.brokers]
+    assert found == [(200, {"partitions": 0, "deleted": False})] * 3
+
+
 def bundle_of(broker: BrokerProcess, topic: str) -> str:
     """``/admin/v2/namespaces/…/{bundle}``"""
     path = f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle"

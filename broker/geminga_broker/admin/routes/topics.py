@@ -128,16 +128,23 @@ async def topics_of(
     names: list[TopicName] = []
 
     async def add(bundle: Bundle) -> None:
-        owner = await services.ownership.present_owner_of(bundle)
-        if owner is None or owner.is_self:
-            return
-        path = f"/admin/v2/non-persistent/{namespace}/{bundle.name}"
-        query = {"includeSystemTopic": "true"}
-        answer = await ask(services.calls, request, owner, path, method="GET", query=query)
-        names.extend(TopicName.parse(name) for name in cast("list[str]", answer.json()))
+        names.extend(await non_persistent_elsewhere(request, services, bundle))
 
     await to_each(add, ring.bundles)
     return sorted({*names, *services.broker.non_persistent_topics(namespace)}, key=str)
+
+
+async def non_persistent_elsewhere(
+    request: Request, services: Services, bundle: Bundle
+) -> list[TopicName]:
+    """The topics that are not persistent of a bundle which another broker owns."""
+    owner = await services.ownership.present_owner_of(bundle)
+    if owner is None or owner.is_self:
+        return []
+    path = f"/admin/v2/non-persistent/{bundle.namespace}/{bundle.name}"
+    query = {"includeSystemTopic": "true"}
+    answer = await ask(services.calls, request, owner, path, method="GET", query=query)
+    return [TopicName.parse(name) for name in cast("list[str]", answer.json())]
 
 
 def names_answer(request: Request, topics: Iterable[TopicName]) -> Response:

@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from geminga_broker.admin.facade import Services
+from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX
-from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import AutoTopicCreation, BundlesData, Policies
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
         busy: set[str]
         copied: list[tuple[str, str]]
+
+        async def create_topic(self, topic: TopicName, properties: dict[str, str]) -> None: ...
 
 
 P = "/admin/v2/persistent/public/default"
@@ -164,3 +167,16 @@ async def test_use_may_create_nothing(client: httpx.AsyncClient, services: Servi
     await client.put(path)
     asked = await client.get(f"{path}/partitions?checkAllowAutoCreation=true")
     assert asked.json() == {"partitions": 0, "deleted": False}
+
+
+async def test_a_topic_that_only_another_broker_has_is_a_topic(
+    client: httpx.AsyncClient, rival: Ownership, rival_broker: RememberingBroker
+) -> None:
+    volatile = TopicName.parse("non-persistent://public/default/volatile")
+    assert (await client.get(f"{N}/volatile/partitions")).status_code == 404
+    assert (await rival.owner(volatile)).is_self
+    assert (await client.get(f"{N}/volatile/partitions")).status_code == 404
+    await rival_broker.create_topic(volatile, {})
+    assert (await client.get(f"{N}/volatile/partitions")).json()["partitions"] == 0
+    assert (await client.put(f"{N}/volatile/partitions", json=2)).status_code == 409
+    assert (await client.delete(f"{N}/volatile/partitions")).status_code == 409
