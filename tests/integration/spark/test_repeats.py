@@ -90,15 +90,23 @@ async def test_a_repeat_stores_what_is_missing_even_with_other_limits(task: Task
         await task.attempt(1)
 
 
-async def test_an_attempt_waits_until_the_one_before_it_has_gone(task: Task) -> None:
+@pytest.mark.parametrize("finishes", [False, True])
+async def test_an_attempt_waits_until_the_one_before_it_has_gone(
+    task: Task,
+    finishes: bool,  # noqa: FBT001
+) -> None:
     zombie = task.writer(1)
     await zombie.add(Rows(ROWS[:30], [b""] * 30))  # of which an entry is not full yet
     second = asyncio.ensure_future(task.attempt(1))
     async with task.reader() as reader:
         await reader.read()
     assert not second.done()
+    if finishes:  # as with speculative execution, where both attempts are well
+        await zombie.add(Rows(ROWS[30:], [b""] * 70))
+        await zombie.finish()
+    assert not second.done()
     await zombie.close()
-    assert (await second).repeated_rows == 28
+    assert (await second).repeated_rows == (100 if finishes else 28)
     assert await task.stored() == ROWS
 
 
