@@ -12,6 +12,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
+from tests.performance.processes import ProcessTree
 
+import geminga.sync
 from geminga.producers.routing import java_string_hash
 from pyspark_geminga.sink import stream_writer
 from pyspark_geminga.sink.writers import StreamWriter
@@ -352,3 +355,58 @@ def test_a_driver_that_is_killed_within_a_batch_stores_nothing_twice(
     assert len(read_all(standalone, topic)) < ROWS
     subprocess.run([sys.executable, script, json.dumps(plan)], check=True, timeout=200)
     assert Counter(each.data() for each in read_all(standalone, topic)) == WANTED
+
+
+@pytest.mark.full
+def test_executors_that_are_killed_within_a_batch_lose_nothing_and_repeat_nothing(
+    standalone: StandaloneProcess, namespace: str, tmp_path: Path
+) -> None:
+    lines, topic, pipe = f"{namespace}/lines", f"{namespace}/executors", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    plan = {
+        "master": "local-cluster[2,1,1024]",
+        "source": options_of(
+            standalone, topic=lines, startingOffsets="earliest", maxRowsPerTrigger=ROWS_A_FILE
+        ),
+        "options": options_of(
+            standalone, topic=topic, semantics="dedup", orderWithinTask="none", batchMaxRows=7
+        ),
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "pipe": str(pipe),
+    }
+    batching = geminga.Batching(messages_max=10, delay_s=600)  # full batches only, however slow
+    with (
+        geminga.sync.connect(standalone.service_url) as client,
+        client.consumer(lines, "holder"),
+        client.producer(lines, batching=batching) as producer,
+    ):
+        for line in WANTED:
+            producer.send_nowait(line)
+    driver = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("sink_driver.py"), json.dumps(plan)],
+        start_new_session=True,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    try:
+        with pipe.open("wb"):  # once the first attempt waits
+            eventually(lambda: len(read_all(standalone, topic)), ROWS_A_FILE.__lt__)
+            executors = executors_of(driver.pid)
+            assert len(executors) == 2
+            for executor in executors:
+                os.kill(executor, signal.SIGKILL)
+        assert len(read_all(standalone, topic)) < 2 * ROWS_A_FILE
+        assert driver.wait(200) == 0
+    finally:
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert Counter(each.data() for each in read_all(standalone, topic)) == WANTED
+
+
+def executors_of(driver: int) -> list[int]:
+    """The processes of Spark's that run tasks, of a cluster below a driver."""
+    return [
+        pid
+        for pid in ProcessTree(driver).pids()
+        if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
