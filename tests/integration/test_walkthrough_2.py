@@ -5,7 +5,12 @@ that stands still, one that joins. Clients are the official one, brokers real pr
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import chain, repeat
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +20,9 @@ from tests.integration.cluster_process import ClusterProcess
 from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
+
+from geminga_protocol.pulsar.answers import encode_connected, encode_lookup, encode_partitions
+from geminga_protocol.pulsar.commands import parse_command
 
 BROKERS = ["broker", "broker-2", "broker-3"]
 TOPIC = "persistent://public/default/{}"
@@ -26,6 +34,9 @@ TOPICS = 24
 # Promised is 3 s after that; a busy machine may take longer.
 TAKE_OVER_MAX_S = 30.0
 BUSY = 503
+SIZE_BYTES = 4  # before each frame
+# A refused subscribe is tried again after 0.1 s; one that is not gives up after a client's 60 s.
+SUBSCRIBE_AGAIN_MAX_S = 30.0
 
 
 def owner_of(cluster: ClusterProcess, topic: str, asked: str = "broker") -> str:
@@ -220,3 +231,51 @@ def test_a_broker_that_is_added_serves(start_cluster: Any) -> None:
         assert stored_in(client, "joined") == [b"1"]
     _, living = rest(cluster.web_service_url, "GET", "/admin/v2/brokers/standalone")
     assert len(living) == 2
+
+
+def test_a_consumer_that_an_outdated_lookup_sent_to_another_broker_is_served_at_once(
+    cluster: ClusterProcess,
+) -> None:
+    topic = "outdated-lookup"
+    with client_of(cluster.service_url) as client:
+        send(client, topic, b"found")
+        position = pulsar.InitialPosition.Earliest
+        client.subscribe(TOPIC.format(topic), "readers", initial_position=position).close()
+    owner = owner_of(cluster, topic)
+    stranger = next(name for name in BROKERS if name != owner)
+    begun_s = time.monotonic()
+    with (
+        lookups_answering(cluster.url_of(stranger), cluster.url_of(owner)) as service_url,
+        client_of(service_url) as client,
+    ):
+        consumer = client.subscribe(TOPIC.format(topic), "readers")
+        assert consumer.receive(RECEIVE_TIMEOUT_MS).data() == b"found"
+    assert time.monotonic() - begun_s < SUBSCRIBE_AGAIN_MAX_S
+
+
+@contextmanager
+def lookups_answering(first: str, then: str) -> Generator[str]:
+    """A service URL whose first lookup names the broker at ``first``, all others ``then``."""
+    named = chain([first], repeat(then))
+
+    class Lookups(StreamRequestHandler):
+        def handle(self) -> None:
+            while head := self.rfile.read(SIZE_BYTES):
+                frame = self.rfile.read(int.from_bytes(head, "big"))
+                command, _ = parse_command(head + frame, SIZE_BYTES, SIZE_BYTES + len(frame))
+                if command.HasField("connect"):
+                    self.wfile.write(encode_connected(command.connect.protocol_version, None))
+                elif command.HasField("partitionMetadata"):
+                    self.wfile.write(encode_partitions(command.partitionMetadata.request_id, 0))
+                elif command.HasField("lookupTopic"):
+                    asked = command.lookupTopic.request_id
+                    self.wfile.write(encode_lookup(asked, broker_url=next(named)))
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Lookups) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"pulsar://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()

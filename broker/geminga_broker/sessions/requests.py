@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from geminga_broker.sessions.back_pressure import BackPressure
 from geminga_broker.sessions.outbox import Outbox
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.answers import encode_refusal
+from geminga_protocol.pulsar.answers import encode_close_consumer, encode_refusal
 from geminga_protocol.pulsar.commands import PART_NAMES
 from geminga_runtime.errors import GemingaError
 
@@ -107,6 +107,13 @@ class Requests:
         answer = encode_refusal(whole, error, reason)
         if answer is not None:
             self._outbox.send(answer)
+        if isinstance(command, api.CommandSubscribe) and error == api.ServiceNotReady:
+            # The official C++ and Python clients (4.2.0) attach a consumer to the connection before
+            # they ask for it, and stay attached after this refusal: "already connected", their
+            # next attempts end at once, until the subscribe times out. The command by which a
+            # broker lets a consumer go detaches it, and it looks its topic up again. Clients that
+            # know no such consumer any more ignore the command.
+            self._outbox.send(encode_close_consumer(command.consumer_id))
 
     def cancel(self) -> None:
         """The connection is over, and what its client asked for with it."""

@@ -72,6 +72,27 @@ async def test_any_other_command_that_takes_too_long_is_told_to_try_again(
     ledgers.writers[0].confirm()
 
 
+async def test_a_consumer_that_is_refused_for_now_is_also_let_go(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.say("subscribe", **{**_subscribing(7), "topic": "t/n/elsewhere"})
+    await settle()
+    assert client.heard == ["error", "close_consumer"]
+    (error,), (close,) = client.all_of("error"), client.all_of("close_consumer")
+    assert (error.request_id, error.error) == (7, api.ServiceNotReady)
+    assert close.consumer_id == 1
+
+
+async def test_a_consumer_that_is_refused_for_good_is_told_no_more(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.say("subscribe", **{**_subscribing(7), "topic": "t/n/nowhere"})
+    await settle()
+    assert client.heard == ["error"]
+
+
 @pytest.mark.parametrize("turns", range(25))
 async def test_what_was_under_way_for_a_lost_connection_leaves_nothing_behind(
     connect: Connect, settle: Settle, topics: TopicDirectory, turns: int
