@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,15 @@ class ClusterProcess(StandaloneProcess):
         brokers: int = 3,
         bookies: int = 3,
         proxies: int = 0,
+        module: Sequence[str] = CLUSTER_UP,
     ) -> ClusterProcess:
-        """Start it on free ports and wait for READY. Raises ``StartFailed``."""
+        """Start it on free ports and wait for READY. Raises ``StartFailed``.
+
+        ``module`` is what Python runs in place of the command.
+        """
         kinds = {"--brokers": brokers, "--bookies": bookies, "--proxies": proxies}
         numbers = [word for kind, number in kinds.items() for word in (kind, str(number))]
-        return cls.start(data_directory, *numbers, *arguments, module=CLUSTER_UP)
+        return cls.start(data_directory, *numbers, *arguments, module=module)
 
     @property
     def brokers(self) -> list[str]:

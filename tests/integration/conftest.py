@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.cluster_process import (
@@ -86,7 +87,7 @@ def start_cluster(tmp_path: Path) -> Generator[StartCluster, None, None]:
     brokers=2, bookies=1)``."""
     started: list[ClusterProcess] = []
 
-    def start(*arguments: str, **parts: int) -> ClusterProcess:
+    def start(*arguments: str, **parts: Any) -> ClusterProcess:
         cluster = ClusterProcess.up(tmp_path / "data", *arguments, **parts)
         started.append(cluster)
         return cluster

@@ -1,4 +1,5 @@
-"""A wire to a server that a test can cut, or on which nothing arrives any more."""
+"""A wire to a server that a test can cut, or on which nothing arrives any more, in one direction or
+in both."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ from typing import Self
 
 
 class Wire:
-    """A TCP relay to the server at ``target``; what is sent while ``is_deaf`` is lost."""
+    """A TCP relay to the server at ``target``; what is sent while ``is_deaf`` is lost.
+
+    ``requests`` and ``answers`` let through what goes to the server and what comes from it. What
+    finds them closed waits until they are open, as behind a network that was parted: TCP sends it
+    again for longer than anybody here waits.
+    """
 
     def __init__(self, target: str) -> None:
         host, port = target.rsplit(":", 1)
@@ -17,6 +23,9 @@ class Wire:
         self.is_deaf = False
         self.refuses = False
         self.address = ""
+        self.requests, self.answers = asyncio.Event(), asyncio.Event()
+        self.requests.set()
+        self.answers.set()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
@@ -37,13 +46,23 @@ class Wire:
         if self.refuses:
             writer.transport.abort()
             return
-        server_reader, server_writer = await asyncio.open_connection(*self._target)
+        try:
+            server_reader, server_writer = await asyncio.open_connection(*self._target)
+        except OSError:  # as nobody listens there, nobody is to be reached here
+            writer.transport.abort()
+            return
         self._writers |= {writer, server_writer}
-        await asyncio.gather(self._carry(reader, server_writer), self._carry(server_reader, writer))
+        await asyncio.gather(
+            self._carry(reader, server_writer, self.requests),
+            self._carry(server_reader, writer, self.answers),
+        )
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
+    ) -> None:
         try:
             while chunk := await reader.read(65536):
+                await gate.wait()
                 if not self.is_deaf:
                     writer.write(chunk)
         except OSError:

@@ -20,10 +20,12 @@ from tests.torture.siege import (
     CLUSTER_TOPICS,
     FRAGILE,
     OPTIONS,
+    WIRED,
     Siege,
     besiege,
 )
 from tests.torture.torture import Ordeal, torture
+from tests.torture.wires import Wires
 
 StartStandalone = Callable[..., StandaloneProcess]
 
@@ -65,13 +67,15 @@ def test_nothing_confirmed_is_lost_when_the_power_goes(start_standalone: StartSt
 def test_nothing_confirmed_is_lost_while_brokers_take_over_from_each_other(
     start_cluster: Callable[..., ClusterProcess],
 ) -> None:
-    """Behind two proxies: any broker, bookie, proxy and ZooKeeper may go, or stand still until
-    another broker has its topics."""
+    """Behind two proxies: any broker, bookie, proxy and ZooKeeper may go, stand still until another
+    broker has its topics, or be parted from ZooKeeper, in one direction or in both."""
     siege = Siege(
         seconds=60.0, seed=7, parts=CLUSTER_PARTS, topics=CLUSTER_TOPICS, pause_s_max=12.0
     )
-    start = partial(start_cluster, *CLUSTER_OPTIONS, brokers=3, bookies=4, proxies=2)
-    outcome = besiege(start, siege)
+    with Wires(CLUSTER_PARTS.brokers) as wires:
+        options = (*CLUSTER_OPTIONS, *wires.options)
+        start = partial(start_cluster, *options, brokers=3, bookies=4, proxies=2, module=WIRED)
+        outcome = besiege(start, siege, wires)
     assert outcome.confirmed == outcome.sent > 1000
     assert any(what.startswith("broker") for what in outcome.strikes)
 

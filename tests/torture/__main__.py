@@ -23,10 +23,12 @@ from tests.torture.siege import (
     CLUSTER_TOPICS,
     FRAGILE,
     OPTIONS,
+    WIRED,
     Siege,
     besiege,
 )
 from tests.torture.torture import Ordeal, torture
+from tests.torture.wires import Wires
 
 # A disk: where temporary files live in memory, nothing is proved about it.
 DIRECTORY = Path("/var/tmp")
@@ -43,7 +45,7 @@ def main() -> None:
         PASSAGE: lambda directory: pass_through(directory, _ordeal(options)),
         SIEGE: lambda directory: withstand(directory, _siege(options)),
         POWER_CUTS: lambda directory: withstand(directory, _siege(options, has_power_cuts=True)),
-        CLUSTER: lambda directory: withstand(
+        CLUSTER: lambda directory: withstand_many(
             directory, replace(_siege(options), parts=CLUSTER_PARTS, topics=CLUSTER_TOPICS)
         ),
     }
@@ -67,20 +69,26 @@ def pass_through(directory: Path, ordeal: Ordeal) -> object:
         cluster.stop()
 
 
-def withstand(directory: Path, siege: Siege) -> object:
+def withstand_many(directory: Path, siege: Siege) -> object:
+    """Besiege a cluster whose brokers can be parted from ZooKeeper."""
+    with Wires(siege.parts.brokers) as wires:
+        return withstand(directory, siege, wires)
+
+
+def withstand(directory: Path, siege: Siege, wires: Wires | None = None) -> object:
     """Besiege a cluster of its own."""
     started: list[StandaloneProcess] = []
 
     def start() -> StandaloneProcess:
-        if siege.parts.are_many:
-            started.append(cluster_of(siege, directory / "data"))
+        if wires is not None:
+            started.append(cluster_of(siege, directory / "data", wires))
         else:
             module = FRAGILE if siege.has_power_cuts else STANDALONE
             started.append(StandaloneProcess.start(directory / "data", *OPTIONS, module=module))
         return started[-1]
 
     try:
-        return besiege(start, siege)
+        return besiege(start, siege, wires)
     except BaseException:
         sys.stderr.write(f"{siege}\n")
         for cluster in started[-1:]:
@@ -91,15 +99,17 @@ def withstand(directory: Path, siege: Siege) -> object:
             cluster.stop()
 
 
-def cluster_of(siege: Siege, data_directory: Path) -> ClusterProcess:
+def cluster_of(siege: Siege, data_directory: Path, wires: Wires) -> ClusterProcess:
     """A cluster with the parts that are struck."""
     parts = siege.parts
     return ClusterProcess.up(
         data_directory,
         *CLUSTER_OPTIONS,
+        *wires.options,
         brokers=len(parts.brokers),
         bookies=len(parts.bookies),
         proxies=len(parts.proxies),
+        module=WIRED,
     )
 
 

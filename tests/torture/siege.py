@@ -20,6 +20,7 @@ from tests.torture.load import CONFIRM_S_MAX, READ_TIMEOUT_MS, TOPICS, Load, dra
 from tests.torture.owners import OwnerChecker
 from tests.torture.sent import Content, MessagesLost, Sent
 from tests.torture.strikes import PAUSE_S_MAX, Striker, Targets, strikes
+from tests.torture.wires import Wires
 
 BOOKIES = ("bookie", "bookie-2", "bookie-3", "bookie-4")
 # Half of the pauses are longer than what the supervisor puts up with.
@@ -36,7 +37,9 @@ CLUSTER_TOPICS = 6
 RETURNS_A_STRIKE_MAX = 3
 # So many strikes are named in the report, those after which it took longest to recover.
 SLOWEST = 5
-# What is run instead of a standalone where there are power cuts.
+# What is run instead of a cluster where brokers are parted from ZooKeeper, and instead of a
+# standalone where there are power cuts.
+WIRED = ("tests.torture.wires",)
 FRAGILE = ("tests.integration.standalone_with", "tests.torture.fragile_bookie")
 
 # Starts the cluster on the same data, the first time and again.
@@ -117,19 +120,21 @@ def recoveries(struck: Sequence[tuple[float, str]], sents: Sequence[Sent]) -> li
     return found
 
 
-def besiege(start: Start, siege: Siege) -> Outcome:
+def besiege(start: Start, siege: Siege, wires: Wires | None = None) -> Outcome:
     """Run it on the cluster that ``start`` starts, which is stopped in between.
+
+    With ``wires``, which its brokers must have, they are parted from ZooKeeper as well.
 
     Raises ``MessagesLost``, or ``AssertionError`` when something did not recover in time.
     """
     begun = time.monotonic()
     cluster = start()
-    striker = Striker(cluster, siege.parts)
+    striker = Striker(cluster, siege.parts, wires)
     owners = OwnerChecker(cluster) if isinstance(cluster, ClusterProcess) else None
     with client_of(url_for_clients(cluster)) as client:
         load = Load(client, siege.rate, siege.topics)
         load.start()
-        _strike(striker, siege, owners)
+        _strike(striker, siege, owners, has_partitions=wires is not None)
         load.stop()
         returns_max = RETURNS_A_STRIKE_MAX * striker.strikes
         contents = _read_all(client, load, siege, returns_max)
@@ -162,13 +167,16 @@ def url_for_clients(cluster: StandaloneProcess) -> str:
     return cluster.proxies_url if isinstance(cluster, ClusterProcess) else cluster.service_url
 
 
-def _strike(striker: Striker, siege: Siege, owners: OwnerChecker | None) -> None:
+def _strike(
+    striker: Striker, siege: Siege, owners: OwnerChecker | None, *, has_partitions: bool
+) -> None:
     end = time.monotonic() + siege.seconds
     for strike in strikes(
         Random(siege.seed),
         siege.parts,
         pause_s_max=siege.pause_s_max,
         has_power_cuts=siege.has_power_cuts,
+        has_partitions=has_partitions,
     ):
         striker.strike(strike)
         if owners is not None:

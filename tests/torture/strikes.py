@@ -3,7 +3,8 @@
 Bookies and brokers are killed, or stand still (a standalone's supervisor kills one that does so too
 long; in a cluster it loses its session, and wakes up where others have its topics). One bookie at a
 time, so that its quorum goes on; sometimes all, for a moment. With power cuts a bookie that is
-killed may also lose what it had not synced. In a cluster proxies and ZooKeeper are killed as well.
+killed may also lose what it had not synced. In a cluster proxies and ZooKeeper are killed as well,
+and brokers parted from ZooKeeper, in one direction or in both.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from random import Random
 from tests.integration.cluster_process import StandaloneProcess, is_running
 from tests.integration.waiting import eventually
 from tests.torture.fragile_disk import Notes, cut_power
+from tests.torture.wires import Wires
 
 BROKER = "broker"
 ZOOKEEPER = "zookeeper"
@@ -41,11 +43,18 @@ class Deed(Enum):
     KILL = "killed"
     PAUSE = "paused"
     CUT = "cut off from power"
+    PART = "cut off from ZooKeeper"
+    PART_REQUESTS = "not heard by ZooKeeper"
+    PART_ANSWERS = "not answered by ZooKeeper"
+
+
+PARTITIONS = (Deed.PART, Deed.PART_REQUESTS, Deed.PART_ANSWERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """``deed`` is done to all of ``parts`` at once, after a rest; a pause lasts ``pause_s``."""
+    """``deed`` is done to all of ``parts`` at once, after a rest; a pause or a partition lasts
+    ``pause_s``."""
 
     rest_s: float
     deed: Deed
@@ -75,7 +84,12 @@ class Targets:
 
 
 def strikes(
-    chance: Random, parts: Targets, *, pause_s_max: float, has_power_cuts: bool
+    chance: Random,
+    parts: Targets,
+    *,
+    pause_s_max: float,
+    has_power_cuts: bool,
+    has_partitions: bool = False,
 ) -> Iterator[Strike]:
     """Strikes for ever: every target once in random order, again and again."""
     bookies = parts.bookies
@@ -93,6 +107,8 @@ def strikes(
             targets += [(Deed.KILL, (each,)) for each in (*parts.brokers[1:], *parts.proxies)]
             targets += [(Deed.PAUSE, (each,)) for each in parts.brokers[1:]]
             targets += [(Deed.KILL, parts.brokers), (Deed.KILL, (ZOOKEEPER,))]
+        if has_partitions:
+            targets += [(chance.choice(PARTITIONS), (each,)) for each in parts.brokers]
         for deed, struck in chance.sample(targets, len(targets)):
             is_cut = has_power_cuts and chance.random() < CUT_PROBABILITY
             is_cut = is_cut and deed is Deed.KILL and bool(set(struck) & set(bookies))
@@ -108,13 +124,16 @@ def strikes(
 class Striker:
     """Carries strikes out on ``cluster``, and counts them."""
 
-    def __init__(self, cluster: StandaloneProcess, parts: Targets) -> None:
+    def __init__(
+        self, cluster: StandaloneProcess, parts: Targets, wires: Wires | None = None
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self.strikes = 0
         # When what happened to which parts.
         self.struck: list[tuple[float, str]] = []
         self._cluster = cluster
         self._parts = parts
+        self._wires = wires
 
     def strike(self, strike: Strike) -> None:
         """Do it, and return when every part runs again."""
@@ -127,6 +146,8 @@ class Striker:
             self.counts[f"{part} {deed.value}"] += 1
         if strike.deed is Deed.PAUSE:
             self._pause(strike)
+        elif strike.deed in PARTITIONS:
+            self._part(strike)
         else:
             self._kill(strike)
 
@@ -163,6 +184,18 @@ class Striker:
         self.wait_whole()
         if self._cluster.pid_of(part) != pid:
             self.counts[f"{part} given up by the supervisor"] += 1
+
+    def _part(self, strike: Strike) -> None:
+        assert self._wires is not None
+        (broker,) = strike.parts
+        self._wires.cut(
+            broker,
+            requests=strike.deed is not Deed.PART_ANSWERS,
+            answers=strike.deed is not Deed.PART_REQUESTS,
+        )
+        time.sleep(strike.pause_s)
+        self._wires.heal(broker)
+        self.wait_whole()
 
     def _gone(self) -> list[str]:
         return [part for part in self._parts.all if not is_running(self._cluster.pid_of(part))]
