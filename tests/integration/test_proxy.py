@@ -206,6 +206,7 @@ def test_a_proxy_that_is_gone_keeps_no_subscription_busy(
         gone.process.send_signal(end)
         begun_s = time.monotonic()
         consumer = eventually(partial(subscribed, second, topic), lambda found: found is not None)
+        assert consumer is not None
         assert time.monotonic() - begun_s < BACK_S
         second.create_producer(topic).send(b"hello")
         assert consumer.receive(RECEIVE_MS).data() == b"hello"
