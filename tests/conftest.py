@@ -42,9 +42,10 @@ class ByCluster(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist ships
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> ByCluster | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByCluster | None:
     """What ``--dist loadfile`` means here."""
-    return ByCluster(config) if config.getvalue("dist") == "loadfile" else None
+    # Without the log it is given, the scheduler prints what it does.
+    return ByCluster(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
