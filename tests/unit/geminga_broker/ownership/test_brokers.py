@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from tests.unit.geminga_broker.ownership.two_brokers import HERE, THERE
 
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
@@ -17,8 +18,6 @@ from geminga_runtime import service
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 
-HERE = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
-THERE = BrokerAddress("127.0.0.1:2", "pulsar://127.0.0.1:1", "http://127.0.0.1:2")
 LOOK_INTERVAL_S = LoadReportConfig().load_balancer_report_interval_min_s
 WRITE_INTERVAL_S = LoadReportConfig().load_balancer_report_interval_max_s
 PATH = "/loadbalance/brokers/127.0.0.1:28080"

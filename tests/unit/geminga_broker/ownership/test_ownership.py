@@ -3,54 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from tests.unit.geminga_broker.ownership.two_brokers import HERE, ORDERS, SHOP, THERE
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.owned_bundles import Successor
 from geminga_broker.ownership.ownership import Ownership
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces
-from geminga_cluster.tenants import Tenants
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import BundlesData, Policies
+from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.ownership import BundleOwner
-from geminga_protocol.records.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination
-
-SHOP = NamespaceName("acme", "shop")
-ORDERS = TopicName.parse("persistent://acme/shop/orders")
-HERE = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
-THERE = BrokerAddress("127.0.0.1:2", "pulsar://127.0.0.1:1", "http://127.0.0.1:2")
 
 Session = Callable[[str], Coordination]
 Settle = Callable[[], Awaitable[None]]
 OnName = Callable[[str], Awaitable[None]]
 Kill = Callable[[str], None]
-
-
-@pytest.fixture
-async def ownership(coordination: Coordination) -> AsyncIterator[Ownership]:
-    """Of the broker ``HERE``, with the namespace ``acme/shop`` of four bundles."""
-    await Tenants(coordination).create("acme", TenantInfo())
-    namespaces = Namespaces(coordination)
-    await namespaces.create(SHOP, Policies(bundles=BundlesData.equal(4)))
-    async with Ownership(coordination, namespaces, HERE) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rival(ownership: Ownership, session: Session) -> AsyncIterator[Ownership]:
-    """Another broker, ``THERE``."""
-    del ownership  # only for the namespace
-    other = session("rival")
-    async with Ownership(other, Namespaces(other), THERE) as opened:
-        yield opened
 
 
 async def test_an_unowned_bundle_becomes_ours_as_pulsar_records_it(

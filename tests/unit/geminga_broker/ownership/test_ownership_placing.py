@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.unit.geminga_broker.ownership.two_brokers import HERE, ORDERS, THERE
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.ownership.address import BrokerAddress, Owner, Standing
@@ -13,42 +14,13 @@ from geminga_broker.ownership.owned_bundles import Successor
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.ownership.placement import BrokersView, Loads
 from geminga_cluster.namespaces import Namespaces
-from geminga_cluster.tenants import Tenants
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.brokers import LocalBrokerData
-from geminga_protocol.records.namespaces import BundlesData, Policies
-from geminga_protocol.records.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_simulation.interception import InterceptedSession
-
-SHOP = NamespaceName("acme", "shop")
-ORDERS = TopicName.parse("persistent://acme/shop/orders")
-HERE = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
-THERE = BrokerAddress("127.0.0.1:2", "pulsar://127.0.0.1:1", "http://127.0.0.1:2")
 
 Session = Callable[[str], Coordination]
 Settle = Callable[[], Awaitable[None]]
 OnName = Callable[[str], Awaitable[None]]
-Kill = Callable[[str], None]
-
-
-@pytest.fixture
-async def ownership(coordination: Coordination) -> AsyncIterator[Ownership]:
-    """Of the broker ``HERE``, with the namespace ``acme/shop`` of four bundles."""
-    await Tenants(coordination).create("acme", TenantInfo())
-    namespaces = Namespaces(coordination)
-    await namespaces.create(SHOP, Policies(bundles=BundlesData.equal(4)))
-    async with Ownership(coordination, namespaces, HERE) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rival(ownership: Ownership, session: Session) -> AsyncIterator[Ownership]:
-    """Another broker, ``THERE``."""
-    del ownership  # only for the namespace
-    other = session("rival")
-    async with Ownership(other, Namespaces(other), THERE) as opened:
-        yield opened
 
 
 def view_with(*, leader: BrokerAddress | None = None) -> Callable[[], Awaitable[BrokersView]]:
