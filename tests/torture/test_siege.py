@@ -1,0 +1,43 @@
+"""Proves what the siege's report says of recoveries, and which partitions are drawn."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from random import Random
+
+import pulsar
+from tests.torture.sent import Sent
+from tests.torture.siege import CLUSTER_PARTS, recoveries
+from tests.torture.strikes import PARTITIONS, strikes
+from tests.torture.test_sent import EVEN, ODD, TOPIC
+
+
+def test_a_recovery_ends_with_the_first_receipt_of_the_producer_that_waited_longest() -> None:
+    quick, slow, silent = Sent(EVEN, TOPIC), Sent(ODD, TOPIC), Sent(4, TOPIC)
+    struck = time.monotonic()
+    for sent in (quick, slow):
+        sent.payload()
+        sent.answered(0, pulsar.Result.Ok)
+    quick.answered_at[0], slow.answered_at[0] = struck + 1.0, struck + 7.0
+    (recovery,) = recoveries([(struck, "broker killed")], [quick, slow, silent])
+    assert str(recovery) == "broker killed 7.0 s"
+    assert not recoveries([(time.monotonic(), "broker killed")], [quick, slow, silent])
+
+
+def test_each_broker_is_parted_once_in_every_turn_and_only_where_that_can_be_done() -> None:
+    def parted(*, has_partitions: bool) -> list[str]:
+        drawn = strikes(
+            Random(1),
+            CLUSTER_PARTS,
+            pause_s_max=2.0,
+            has_power_cuts=False,
+            has_partitions=has_partitions,
+        )
+        # A turn has 15 targets, and a partition of each broker.
+        return [
+            part for each in islice(drawn, 18) if each.deed in PARTITIONS for part in each.parts
+        ]
+
+    assert sorted(parted(has_partitions=True)) == list(CLUSTER_PARTS.brokers)
+    assert not parted(has_partitions=False)
