@@ -1,0 +1,121 @@
+"""Proves that a broker of Apache Pulsar's joins a cluster of ours as one of its brokers: each leads
+clients to the other, topics move between them, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import pulsar
+import pytest
+from tests.apache_java.marking import pulsar_home_or_skip
+from tests.apache_java.pulsar_broker import HOST, pulsar_broker
+from tests.compat.clients import Broker
+from tests.integration.cluster_process import ClusterProcess
+from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
+from tests.integration.waiting import eventually
+
+from geminga_cli.ports import ReservedPort
+
+# In the namespace's 16 bundles: each of the two brokers serves some.
+TOPICS = [f"both-{number}" for number in range(24)]
+TOPIC = "persistent://public/default/{}"
+RECEIVE_TIMEOUT_MS = 60_000
+MOVES = 4
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, Broker]]:
+    """Ours, which came first, and one of Apache's, by the addresses they have in load reports."""
+    home, directory = pulsar_home_or_skip(), tmp_path_factory.mktemp("both")
+    cluster = ClusterProcess.up(directory / "data", "--no-sync", brokers=1, bookies=2)
+    try:
+        zookeeper = str(cluster.endpoints["zookeeper"]["address"])
+        with ReservedPort(HOST, 0) as port, ReservedPort(HOST, 0) as web_port:
+            ports = (port.port, web_port.port)
+            with pulsar_broker(home, directory, zookeeper, ports):
+                theirs = Broker(f"pulsar://{HOST}:{ports[0]}", f"http://{HOST}:{ports[1]}")
+                yield {"ours": Broker(cluster.service_url, cluster.web_url), "theirs": theirs}
+    finally:
+        cluster.stop()
+
+
+def owners(
+    asked: Broker, brokers: dict[str, Broker], topics: Sequence[str] = TOPICS
+) -> dict[str, str]:
+    """Which of the two serves each topic, as the broker ``asked`` says or redirects to."""
+    names = {broker.service_url: name for name, broker in brokers.items()}
+    found: dict[str, str] = {}
+    for topic in topics:
+        path = f"../../lookup/v2/topic/persistent/public/default/{topic}"
+        found[topic] = names[asked.admin("GET", path).json()["brokerUrl"]]
+    return found
+
+
+def living(broker: Broker) -> set[str]:
+    return set(broker.admin("GET", "brokers/standalone").json())
+
+
+def broker_id(broker: Broker) -> str:
+    return urlsplit(broker.web_url).netloc
+
+
+def test_each_broker_knows_both_and_names_the_same_leader(brokers: dict[str, Broker]) -> None:
+    ids = {broker_id(each) for each in brokers.values()}
+    leaders = set[str]()
+    for each in brokers.values():
+        eventually(partial(living, each), ids.__eq__)
+        leaders.add(each.admin("GET", "brokers/leaderBroker").json()["brokerId"])
+    assert leaders == {broker_id(brokers["ours"])}
+
+
+def test_each_broker_leads_clients_to_the_other(brokers: dict[str, Broker]) -> None:
+    said = [owners(each, brokers) for each in brokers.values()]
+    assert said[0] == said[1]
+    assert set(said[0].values()) == set(brokers)
+    for asked in brokers.values():
+        with client_of(asked.service_url) as client:
+            for topic in TOPICS:
+                reader = client.subscribe(TOPIC.format(topic), f"of {broker_id(asked)}")
+                producer = client.create_producer(TOPIC.format(topic))
+                producer.send(topic.encode())
+                assert reader.receive(RECEIVE_TIMEOUT_MS).data() == topic.encode()
+                reader.close()
+                producer.close()
+
+
+def test_topics_move_between_both_and_lose_nothing(brokers: dict[str, Broker]) -> None:
+    topic = "both-moved"
+    sent: list[bytes] = []
+    with client_of(brokers["ours"].service_url) as client:
+        consumer = client.subscribe(TOPIC.format(topic), "readers")
+        producer = client.create_producer(TOPIC.format(topic), send_timeout_millis=SEND_TIMEOUT_MS)
+        for move in range(MOVES):
+            owner = owners(brokers["ours"], brokers, [topic])[topic]
+            for number in range(20):
+                sent.append(b"%d.%d" % (move, number))
+                producer.send(sent[-1])
+            unload(brokers, owner, topic)
+        received = set[bytes]()
+        while len(received) < len(sent):
+            message: Any = consumer.receive(RECEIVE_TIMEOUT_MS)
+            received.add(message.data())
+            consumer.acknowledge(message)
+        reader = client.create_reader(TOPIC.format(topic), pulsar.MessageId.earliest)
+        stored = [reader.read_next(RECEIVE_TIMEOUT_MS).data() for _ in sent]
+        assert not reader.has_message_available()
+    assert stored == sent
+    assert received == set(sent)
+
+
+def unload(brokers: dict[str, Broker], owner: str, topic: str) -> None:
+    """Have the topic's bundle leave its owner: ours gives it to Apache's; that of Apache's goes
+    where our leader places it, for Apache's sends who names a destination to the leader."""
+    path = f"../../lookup/v2/topic/persistent/public/default/{topic}/bundle"
+    bundle = brokers[owner].admin("GET", path).text.strip('"')
+    word = f"?destinationBroker={broker_id(brokers['theirs'])}" if owner == "ours" else ""
+    brokers[owner].admin("PUT", f"namespaces/public/default/{bundle}/unload{word}")
+    if owner == "ours":
+        assert owners(brokers["theirs"], brokers, [topic]) == {topic: "theirs"}
