@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -179,7 +179,7 @@ def memory_of(proxy: ProxyProcess) -> int:
 
 
 @contextmanager
-def open_files(wanted: int) -> Iterator[None]:
+def open_files(wanted: int) -> Generator[None]:
     """Room for so many files in this process."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(wanted, before[0]), before[1]))
