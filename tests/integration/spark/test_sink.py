@@ -358,6 +358,7 @@ def test_a_driver_that_is_killed_within_a_batch_stores_nothing_twice(
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)  # a JVM for the driver and each executor, and two more executors
 def test_executors_that_are_killed_within_a_batch_lose_nothing_and_repeat_nothing(
     standalone: StandaloneProcess, namespace: str, tmp_path: Path
 ) -> None:
@@ -395,7 +396,7 @@ def test_executors_that_are_killed_within_a_batch_lose_nothing_and_repeat_nothin
             for executor in executors:
                 os.kill(executor, signal.SIGKILL)
         assert len(read_all(standalone, topic)) < 2 * ROWS_A_FILE
-        assert driver.wait(200) == 0
+        assert driver.wait(300) == 0
     finally:
         with suppress(ProcessLookupError):  # it has ended
             os.killpg(driver.pid, signal.SIGKILL)
