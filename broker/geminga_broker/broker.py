@@ -242,6 +242,7 @@ class Broker(Service):
             self.partitioned_topics,
             self.persistent_topics,
             non_persistent_topics=self.topics.non_persistent_in,
+            ask_non_persistent_topics=self._bundle_calls.non_persistent_topics,
             auto_creation=self.config.policies.auto_creation,
         )
 

@@ -5,6 +5,7 @@ broker names; a broker that dies leaves its topics to the others, and nothing ac
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 import urllib.request
@@ -87,6 +88,26 @@ def test_a_topic_that_is_not_persistent_is_known_at_any_broker(shared: BrokerGro
         client.create_producer("non-persistent://public/default/volatile")
         found = [broker.rest("GET", path) for broker in shared.brokers]
     assert found == [(200, {"partitions": 0, "deleted": False})] * 3
+
+
+def test_any_broker_lists_the_non_persistent_topics_of_all(shared: BrokerGroup) -> None:
+    """They are kept in their owners' memory only, and a pattern is asked of any broker."""
+    topics = [f"non-persistent://public/default/volatile-{number}" for number in range(12)]
+    pattern = re.compile("public/default/volatile-.*")
+    with client_of(shared.service_url) as client:
+        producers = [client.create_producer(topic) for topic in topics]
+        assert len({shared.owner(topic).id for topic in topics}) > 1
+        for broker in shared.brokers:
+            with client_of(broker.url) as asking:
+                consumer = asking.subscribe(
+                    pattern,
+                    SUBSCRIPTION,
+                    regex_subscription_mode=pulsar.RegexSubscriptionMode.NonPersistentOnly,
+                )
+                for producer in producers:
+                    producer.send(b"hello")
+                messages = [consumer.receive(RECEIVE_TIMEOUT_MS) for _ in topics]
+                assert sorted(each.topic_name() for each in messages) == sorted(topics)
 
 
 def bundle_of(broker: BrokerProcess, topic: str) -> str:

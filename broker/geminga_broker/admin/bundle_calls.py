@@ -1,16 +1,18 @@
-"""How a broker has another acquire, hand on or split a bundle, over REST: in requests that any
-broker answers, of Apache's too."""
+"""What brokers ask each other about one bundle over REST, in requests that Apache's brokers answer
+too: to acquire it, hand it on or split it, and which non-persistent topics are in it."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from typing import cast
 from urllib.parse import quote, urlencode
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.bundles import Bundle
-from geminga_server.rest_calls import RestCall, RestCalls
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_server.rest_calls import RestAnswer, RestCall, RestCalls
 
 # A name in a given bundle is found by trying: of the largest ring (4,096 bundles) one in 4,096 is,
 # and so many take a hundredth of a second.
@@ -41,6 +43,14 @@ class BundleCalls:
         """As ``BundleMover.split``."""
         await self._change(owner_url, bundle, "split", {"unload": str(unload).lower()})
 
+    async def non_persistent_topics(self, bundle: Bundle, owner: Owner) -> list[TopicName]:
+        """The non-persistent topics that ``owner`` has open in its bundle. Raises
+        ``ServerUnreachable``, ``ServiceNotReady``: no answer is not an empty one."""
+        path = f"/admin/v2/non-persistent/{bundle.namespace}/{bundle.name}"
+        url = f"{owner.http_url or owner.http_url_tls}{path}?includeSystemTopic=true"
+        answer = await self._ask(RestCall("GET", url))
+        return [TopicName.parse(name) for name in cast("list[str]", answer.json())]
+
     async def _change(
         self, owner_url: str, bundle: str, action: str, query: Mapping[str, str]
     ) -> None:
@@ -51,10 +61,11 @@ class BundleCalls:
         timeout_s = self._unload_timeout_s
         await self._ask(RestCall("PUT", url, timeout_s=timeout_s, follows_redirects=False))
 
-    async def _ask(self, call: RestCall) -> None:
+    async def _ask(self, call: RestCall) -> RestAnswer:
         answer = await self._calls.call(call)
         if not answer.is_success:
             raise ServiceNotReady(f"{call.method} {call.url}: {answer.reason}")
+        return answer
 
 
 def name_in(bundle: Bundle) -> str:

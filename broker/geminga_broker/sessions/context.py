@@ -52,8 +52,13 @@ class Discovery(Protocol):
         """
         ...
 
-    async def topics_of(self, namespace: NamespaceName) -> list[TopicName]:
-        """All topics of the namespace, partitions one by one; empty for an unknown one."""
+    async def persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
+        """The stored topics of the namespace, partitions one by one; empty for an unknown one."""
+        ...
+
+    async def non_persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
+        """The non-persistent topics of the namespace, of all brokers; empty for an unknown one.
+        Raises ``ServerUnreachable``, ``ServiceNotReady`` where a broker does not say its own."""
         ...
 
 

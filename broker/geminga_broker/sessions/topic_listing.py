@@ -47,12 +47,13 @@ class TopicListCommands(CommandGroup):
         namespace = NamespaceName.parse(command.namespace)
         await self._session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
         wanted = self._filter_of(command)
-        topics = await self._session.context.discovery.topics_of(namespace)
-        names = [
-            str(topic)
-            for topic in await _taken(topics, wanted)
-            if _matches_mode(topic, command.mode)
-        ]
+        discovery, topics = self._session.context.discovery, list[TopicName]()
+        if command.mode != api.CommandGetTopicsOfNamespace.NON_PERSISTENT:
+            topics += await discovery.persistent_topics_of(namespace)
+        # Other brokers are asked for these: only where they are wanted.
+        if command.mode != api.CommandGetTopicsOfNamespace.PERSISTENT:
+            topics += await discovery.non_persistent_topics_of(namespace)
+        names = [str(topic) for topic in await _taken(topics, wanted)]
         sum_now = topics_hash(names)
         is_changed = not (command.HasField("topics_hash") and command.topics_hash == sum_now)
         self._session.send(
@@ -207,9 +208,3 @@ async def _taken(topics: Iterable[TopicName], wanted: TopicFilter | None) -> lis
 
 def _is_taken(topic: TopicName, wanted: TopicFilter | None) -> bool:
     return not is_system_topic(topic) and (wanted is None or wanted.takes(topic))
-
-
-def _matches_mode(topic: TopicName, mode: int) -> bool:
-    if mode == api.CommandGetTopicsOfNamespace.ALL:
-        return True
-    return topic.is_persistent == (mode == api.CommandGetTopicsOfNamespace.PERSISTENT)

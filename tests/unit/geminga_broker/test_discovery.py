@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
 from geminga_broker.discovery import Discovery
 from geminga_broker.errors import NotAllowed, TopicNotFound
-from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.address import BrokerAddress, Owner
+from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_cluster.errors import NamespaceNotFound
@@ -21,16 +22,50 @@ from geminga_cluster.persistent_topics import PersistentTopics, topic_path
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import AutoTopicCreation
 from geminga_runtime.coordination import Coordination
+from geminga_server.errors import ServerUnreachable
 
 Settle = Callable[[], Awaitable[None]]
+Session = Callable[[str], Coordination]
 PARTED = TopicName.parse("persistent://public/default/parted")
+ELSEWHERE = TopicName.parse("non-persistent://public/default/elsewhere")
 VOLATILE = TopicName.parse("non-persistent://public/default/volatile")
 URLS = ClusterUrls("http://here:8080", "pulsar://here:6650")
 
 
 @pytest.fixture
-async def discovery(coordination: Coordination) -> Discovery:
+def asked() -> list[Bundle]:
+    """The bundles that other brokers were asked about."""
+    return []
+
+
+@pytest.fixture
+def unreachable() -> set[Bundle]:
+    """Bundles whose owners do not answer."""
+    return set()
+
+
+@pytest.fixture
+async def there(discovery: Discovery, session: Session) -> AsyncIterator[Ownership]:
+    """What another broker of the same cluster owns."""
+    del discovery  # only for the cluster
+    other = session("there")
+    address = BrokerAddress("there:8080", "pulsar://there:6650", "http://there:8080")
+    async with Ownership(other, Namespaces(other), address) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def discovery(
+    coordination: Coordination, asked: list[Bundle], unreachable: set[Bundle]
+) -> Discovery:
     """Discovery of an initialized cluster with one topic of three partitions; not open yet."""
+
+    async def ask(bundle: Bundle, owner: Owner) -> list[TopicName]:
+        asked.append(bundle)
+        if bundle in unreachable:
+            raise ServerUnreachable(f"{owner.http_url} does not answer")
+        return [ELSEWHERE]
+
     await initialize_cluster_metadata(coordination, "standalone", URLS, instance_id="i")
     namespaces, partitioned = Namespaces(coordination), PartitionedTopics(coordination)
     await partitioned.create(PARTED, 3)
@@ -41,6 +76,7 @@ async def discovery(coordination: Coordination) -> Discovery:
         partitioned,
         PersistentTopics(coordination),
         non_persistent_topics=lambda _: [VOLATILE],
+        ask_non_persistent_topics=ask,
         auto_creation=AutoCreationConfig(),
     )
 
@@ -67,14 +103,34 @@ async def test_a_namespace_that_is_not_there_is_said_for_a_topic_and_is_empty_fo
     discovery.open()
     with pytest.raises(NamespaceNotFound):
         await discovery.partitions(TopicName.parse("public/nowhere/topic"), create=True)
-    nowhere = await discovery.topics_of(NamespaceName.parse("nobody/nowhere"))
-    assert nowhere == [VOLATILE]
+    nowhere = NamespaceName.parse("nobody/nowhere")
+    assert await discovery.persistent_topics_of(nowhere) == []
+    assert await discovery.non_persistent_topics_of(nowhere) == []
 
 
-async def test_topics_kept_in_memory_are_listed_beside_the_stored(discovery: Discovery) -> None:
+async def test_non_persistent_topics_are_those_of_this_broker_and_of_every_other_owner(
+    discovery: Discovery,
+    there: Ownership,
+    asked: list[Bundle],
+) -> None:
     discovery.open()
-    topics = await discovery.topics_of(NamespaceName.parse("public/default"))
-    assert VOLATILE in topics
+    assert await discovery.non_persistent_topics_of(VOLATILE.namespace) == [VOLATILE]
+    assert asked == [], "no other broker owns a bundle"
+    await there.owner(ELSEWHERE)
+    topics = await discovery.non_persistent_topics_of(VOLATILE.namespace)
+    assert topics == [ELSEWHERE, VOLATILE]
+    assert asked == [await there.bundle_of(ELSEWHERE)], "its owner, for its bundle, and no other"
+
+
+async def test_an_owner_that_does_not_answer_leaves_the_list_unknown(
+    discovery: Discovery, there: Ownership, unreachable: set[Bundle]
+) -> None:
+    discovery.open()
+    await there.owner(ELSEWHERE)
+    unreachable.add(await there.bundle_of(ELSEWHERE))
+    with pytest.raises(ServerUnreachable):
+        await discovery.non_persistent_topics_of(VOLATILE.namespace)
+    assert len(await discovery.persistent_topics_of(VOLATILE.namespace)) == 3
 
 
 # Making topics by using them

@@ -1,7 +1,9 @@
 """Proves how a broker has another acquire a bundle, by a lookup of a topic in it, hand it on, and
-split it."""
+split it, and asks which non-persistent topics are in it."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
@@ -84,3 +86,21 @@ async def test_what_an_owner_redirects_is_not_done_elsewhere() -> None:
     calls = OneAnswer(RestAnswer(307, location="http://b:1/"))
     with pytest.raises(ServiceNotReady, match="307"):
         await of(calls).unload("http://a:1", "public/default/0x00000000_0x80000000", "b:1")
+
+
+async def test_an_owner_is_asked_for_the_non_persistent_topics_of_its_bundle() -> None:
+    names = ["non-persistent://acme/shop/a", "non-persistent://acme/shop/b-partition-0"]
+    calls = OneAnswer(RestAnswer(200, json.dumps(names).encode()))
+    there = Owner("pulsar://b:1", "", "http://b:2", "", is_self=False)
+    topics = await of(calls).non_persistent_topics(BUNDLES[0], there)
+    assert topics == [TopicName.parse(name) for name in names]
+    (call,) = calls.calls
+    path = "/admin/v2/non-persistent/acme/shop/0x00000000_0x00100000"
+    assert (call.method, call.url) == ("GET", f"http://b:2{path}?includeSystemTopic=true")
+
+
+async def test_an_owner_that_refuses_to_list_its_topics_has_not_said_that_it_has_none() -> None:
+    calls = OneAnswer(RestAnswer(503, b'{"reason":"it closes"}'))
+    there = Owner("pulsar://b:1", "", "http://b:2", "", is_self=False)
+    with pytest.raises(ServiceNotReady, match="it closes"):
+        await of(calls).non_persistent_topics(BUNDLES[0], there)

@@ -26,6 +26,7 @@ from geminga_runtime.coordination import Coordination
 from geminga_server.authentication import AUTHENTICATION_DISABLED
 from geminga_server.authorization import AllowAll
 from geminga_server.connection_limits import ConnectionLimits
+from geminga_server.errors import ServerUnreachable
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 
@@ -108,6 +109,7 @@ class MemoryDiscovery:
     """Topics are here unless their names say otherwise, in as many partitions as was noted."""
 
     is_creating = True
+    is_every_broker_there = True
 
     def __init__(self) -> None:
         self.partitions_of: Mapping[str, int] = {}
@@ -137,7 +139,15 @@ class MemoryDiscovery:
         del topic
         return self.is_creating
 
-    async def topics_of(self, namespace: NamespaceName) -> list[TopicName]:
+    async def persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
+        return [each for each in self._topics_of(namespace) if each.is_persistent]
+
+    async def non_persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
+        if not self.is_every_broker_there:
+            raise ServerUnreachable("there:8080 did not answer in 30 s")
+        return [each for each in self._topics_of(namespace) if not each.is_persistent]
+
+    def _topics_of(self, namespace: NamespaceName) -> list[TopicName]:
         return [topic for topic in self.topics if topic.namespace == namespace]
 
 

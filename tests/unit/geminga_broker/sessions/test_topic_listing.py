@@ -58,6 +58,23 @@ async def test_the_topics_of_a_namespace_are_listed_by_their_kind(
     assert sorted(answer.topics) == sorted(names)
 
 
+async def test_other_brokers_are_needed_for_non_persistent_topics_alone(
+    connect: Connect, settle: Settle, discovery: MemoryDiscovery
+) -> None:
+    """A list that lacks a broker's topics is not given: a client would leave those topics."""
+    discovery.topics = [TopicName.parse("persistent://t/n/a")]
+    discovery.is_every_broker_there = False
+    client, modes = connect(), api.CommandGetTopicsOfNamespace
+    client.ask("getTopicsOfNamespace", namespace="t/n", mode=modes.PERSISTENT)
+    await settle()
+    (answer,) = client.all_of("getTopicsOfNamespaceResponse")
+    assert answer.topics == ["persistent://t/n/a"]
+    for mode in (modes.NON_PERSISTENT, modes.ALL):
+        client.ask("getTopicsOfNamespace", namespace="t/n", mode=mode)
+    await settle()
+    assert [each.error for each in client.all_of("error")] == [api.ServiceNotReady] * 2
+
+
 @pytest.fixture
 def some_topics(discovery: MemoryDiscovery) -> None:
     """Two that begin with an a, one of them a partition, one that does not, and a system's."""
