@@ -26,6 +26,8 @@ SETTINGS = {
     # Rows of tests are few: Spark's own 200 partitions after a shuffle would take a second each.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    # A Python worker has 15 s to start otherwise: too little on a machine that is busy with tests.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 
