@@ -3,6 +3,8 @@ which tests stay together where several processes share the work."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
@@ -42,7 +44,7 @@ class ByCluster(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist ships
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByCluster | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster | None:
     """What ``--dist loadfile`` means here."""
     # Without the log it is given, the scheduler prints what it does.
     return ByCluster(config, log) if config.getvalue("dist") == "loadfile" else None
