@@ -27,7 +27,7 @@ setup: $(BIN)/.runs  ## make .venv, install Geminga, fetch ZooKeeper (the first 
 run: setup  ## start a cluster and show how to use it; ARGS="--data-dir /tmp/d" passes options on
 	@exec $(BIN)/geminga standalone $(ARGS)
 
-test: check unit integration  ## linters, types, import rules, all tests but the long ones (11 min on two cores)
+test: check unit integration  ## linters, types, import rules, all tests but the long ones (10 min on two cores)
 
 test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out (45 min at most)
 	@$(PYTEST) -m full --timeout 1800 $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
