@@ -17,8 +17,8 @@ class LoadManagerConfig:
     leads follows its own."""
 
     load_balancer_enabled: Annotated[bool, Upstream("loadBalancerEnabled")] = True
-    """The leader places bundles by load, moves and splits them. Else a bundle is served by the
-    broker that was asked for it first."""
+    """The leader places bundles by load, moves and splits them. Else they are spread over the
+    brokers by hash, whatever these have to do."""
     load_balancer_shedding_enabled: Annotated[bool, Upstream("loadBalancerSheddingEnabled")] = True
     """Bundles are moved from brokers that have much more to do than others."""
     load_balancer_shedding_interval_s: Annotated[
