@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
 from geminga_server.errors import ConfigError
-from geminga_server.tls_config import TlsConfig
+from geminga_server.tls_config import TlsConfig, client_context
 
 if TYPE_CHECKING:  # it takes 20 ms to load, and `--help` needs none of it
     from ssl import SSLContext
@@ -93,21 +93,15 @@ class BrokerTlsConfig:
 
         Reads files. Raises ``OSError`` where one cannot be used.
         """
-        import ssl  # noqa: PLC0415 - as above
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # TLS 1.2 at least
-        context.check_hostname = self.check_hostname
         try:
-            if self.trust_file:
-                context.load_verify_locations(self.trust_file)
-            else:
-                context.load_default_certs()
-            if self.certificate_file:
-                # Always with a password: without one OpenSSL asks for it at the terminal.
-                context.load_cert_chain(self.certificate_file, self.key_file or None, password="")
+            return client_context(
+                self.trust_file,
+                self.certificate_file,
+                self.key_file,
+                check_hostname=self.check_hostname,
+            )
         except (OSError, ValueError) as error:
             raise OSError(f"the files of broker_tls cannot be used: {error}") from error
-        return context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

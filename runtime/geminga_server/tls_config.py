@@ -116,7 +116,7 @@ class BookieClientTlsConfig:
     @property
     def maker(self) -> Callable[[], SSLContext] | None:
         """What makes the context of each connection; None where connections are not secured."""
-        return self.context if self.trust_file else None
+        return self.context if self.is_on else None
 
     @property
     def is_on(self) -> bool:
@@ -128,14 +128,34 @@ class BookieClientTlsConfig:
 
         Reads files. Raises ``ServerStartError`` where one cannot be used.
         """
-        import ssl  # noqa: PLC0415 - as above
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = self.check_hostname
         try:
-            context.load_verify_locations(self.trust_file)
-            if self.certificate_file:
-                context.load_cert_chain(self.certificate_file, self.key_file or None, password="")
+            return client_context(
+                self.trust_file,
+                self.certificate_file,
+                self.key_file,
+                check_hostname=self.check_hostname,
+            )
         except (OSError, ValueError) as error:
             raise ServerStartError(f"bookkeeper_tls: files cannot be used: {error}") from error
-        return context
+
+
+def client_context(
+    trust_file: str, certificate_file: str, key_file: str, *, check_hostname: bool
+) -> SSLContext:
+    """What a server makes a connection to another one with, from the files as they are now; those
+    that are not named are empty, and without ``trust_file`` the system's authorities are trusted.
+
+    Reads files. Raises ``OSError`` or ``ValueError`` where one cannot be used.
+    """
+    import ssl  # noqa: PLC0415 - as above
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # TLS 1.2 at least
+    context.check_hostname = check_hostname
+    if trust_file:
+        context.load_verify_locations(trust_file)
+    else:
+        context.load_default_certs()
+    if certificate_file:
+        # Always with a password: without one OpenSSL asks for it at the terminal.
+        context.load_cert_chain(certificate_file, key_file or None, password="")
+    return context

@@ -32,7 +32,7 @@ class BundleCalls:
         there, as a client would. Raises ``ServerUnreachable``, ``ServiceNotReady``."""
         path = f"/lookup/v2/topic/persistent/{bundle.namespace}/{quote(name_in(bundle), safe='')}"
         word = "true" if asked.is_authoritative else "false"
-        url = f"{asked.http_url or asked.http_url_tls}{path}?authoritative={word}"
+        url = f"{asked.rest_url}{path}?authoritative={word}"
         await self._ask(RestCall("GET", url))
 
     async def unload(self, owner_url: str, bundle: str, destination: str) -> None:
@@ -47,7 +47,7 @@ class BundleCalls:
         """The non-persistent topics that ``owner`` has open in its bundle. Raises
         ``ServerUnreachable``, ``ServiceNotReady``: no answer is not an empty one."""
         path = f"/admin/v2/non-persistent/{bundle.namespace}/{bundle.name}"
-        url = f"{owner.http_url or owner.http_url_tls}{path}?includeSystemTopic=true"
+        url = f"{owner.rest_url}{path}?includeSystemTopic=true"
         answer = await self._ask(RestCall("GET", url))
         return [TopicName.parse(name) for name in cast("list[str]", answer.json())]
 

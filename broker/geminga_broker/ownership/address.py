@@ -56,6 +56,11 @@ class Owner:
         """Whether that broker is to take the word of who asks for it that the bundle is its."""
         return self.standing is not Standing.DECIDES
 
+    @property
+    def rest_url(self) -> str:
+        """Where other brokers ask it over REST: without TLS where it serves that too."""
+        return self.http_url or self.http_url_tls
+
     def at_listener(self, name: str) -> Owner:
         """The owner as clients of that listener are told it; "" is any client's.
 
