@@ -51,6 +51,7 @@ COPY client client
 COPY bookie bookie
 COPY broker broker
 COPY proxy proxy
+COPY functions_worker functions_worker
 COPY cli cli
 COPY spark_jobs spark_jobs
 RUN pip install --no-deps . && pip uninstall --yes pip

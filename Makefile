@@ -10,7 +10,7 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-SOURCES := runtime protocol client bookie broker proxy cli spark_jobs docker tests
+SOURCES := runtime protocol client bookie broker proxy functions_worker cli spark_jobs docker tests
 # The first Python that is new enough; `make PYTHON=python3.13 ...` chooses another.
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_FOLDERS = (
-    *("runtime", "protocol", "client", "bookie", "broker", "proxy", "cli", "spark_jobs"),
+    *("runtime", "protocol", "client", "bookie", "broker"),
+    *("proxy", "functions_worker", "cli", "spark_jobs"),
 )
 
 

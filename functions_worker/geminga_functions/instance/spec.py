@@ -1,0 +1,39 @@
+"""What an instance is told when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from geminga_functions.names import FunctionName, InstanceName
+from geminga_protocol.functions.functions_pb2 import FunctionDetails
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSpec:
+    """One instance to run: instance ``number`` of the function that ``details`` describe.
+
+    - ``version``: the version of the function's metadata; each update makes a higher one.
+    - ``package``: the file of the function (``.py``, ``.zip``, ``.whl``), already on this disk;
+      None for what is built in.
+    - ``import_paths``: folders that stand first on the path of modules, unpacked from the package.
+    - ``state_directory``: a folder that belongs to this instance alone, as long as it runs.
+    """
+
+    details: FunctionDetails
+    number: int
+    version: int
+    worker_id: str
+    cluster: str
+    service_url: str
+    web_url: str
+    package: Path | None
+    import_paths: tuple[Path, ...]
+    state_directory: Path
+
+    @property
+    def name(self) -> InstanceName:
+        """The name of the instance."""
+        details = self.details
+        function = FunctionName(details.tenant, details.namespace, details.name)
+        return InstanceName(function, self.number)

@@ -1,0 +1,47 @@
+"""Names of functions, sources, sinks and of their instances, as topics and REST have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geminga_functions.errors import InvalidName
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FunctionName:
+    """The fully qualified name of a function, source or sink: ``tenant/namespace/name``."""
+
+    tenant: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> FunctionName:
+        """Raises ``InvalidName``."""
+        parts = text.split("/")
+        if len(parts) != 3 or not all(parts):
+            raise InvalidName(text, "tenant/namespace/name")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InstanceName:
+    """One of the ``parallelism`` instances of a function, counted from 0:
+    ``tenant/namespace/name:0``. It is the key of its assignment."""
+
+    function: FunctionName
+    instance: int
+
+    @classmethod
+    def parse(cls, text: str) -> InstanceName:
+        """Raises ``InvalidName``."""
+        function, _, number = text.rpartition(":")
+        if not number.isascii() or not number.isdecimal():
+            raise InvalidName(text, "tenant/namespace/name:number")
+        return cls(FunctionName.parse(function), int(number))
+
+    def __str__(self) -> str:
+        return f"{self.function}:{self.instance}"
