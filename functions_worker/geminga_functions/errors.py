@@ -3,7 +3,13 @@
 ::
 
     GemingaError
-    └── InvalidName     a name of a function or of an instance has another form than it must have
+    ├── InvalidName             a name of a function or of an instance has not the form of one
+    └── PackageError            a package cannot be used
+        ├── PackageNotFound     no package is stored under this path
+        ├── PackageTooLarge     it is larger than packages may be
+        ├── PackageDamaged      what is stored is not what was uploaded
+        ├── PackageRefused      its file is none that functions can be made of
+        └── EnvironmentNotBuilt what it requires cannot be installed
 """
 
 from __future__ import annotations
@@ -21,3 +27,51 @@ class InvalidName(GemingaError):
     def __init__(self, text: str, form: str) -> None:
         super().__init__(f"{text!r} is no name of the form {form}")
         self.text = text
+
+
+class PackageError(GemingaError):
+    """A package cannot be used."""
+
+    code: ClassVar[str] = "PackageError"
+
+
+class PackageNotFound(PackageError):
+    """No package is stored under this path."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no package is stored under {path}")
+        self.path = path
+
+
+class PackageTooLarge(PackageError):
+    """A package is larger than packages may be."""
+
+    def __init__(self, path: str, bytes_max: int) -> None:
+        super().__init__(f"the package {path} is larger than {bytes_max} bytes")
+        self.path = path
+        self.bytes_max = bytes_max
+
+
+class PackageDamaged(PackageError):
+    """What is stored of a package is not what was uploaded: reading it again may help, since a
+    package is not whole while it is being replaced."""
+
+    retry: ClassVar[bool] = True
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the package {path} cannot be used: {reason}")
+        self.path = path
+
+
+class PackageRefused(PackageError):
+    """The file of a package is none that functions can be made of. ``str`` says why, and is meant
+    for the author of the function."""
+
+
+class EnvironmentNotBuilt(PackageError):
+    """What a package requires cannot be installed. ``output`` is the end of what pip wrote."""
+
+    def __init__(self, reason: str, output: str) -> None:
+        super().__init__(f"{reason}\n{output}".rstrip())
+        self.reason = reason
+        self.output = output
