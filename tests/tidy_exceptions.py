@@ -17,6 +17,11 @@ MAY_IMPORT_TIME = {
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.
 MAY_OPEN_FILES = {
     "runtime/geminga_runtime/disk.py": "it is the disk",
+    "functions_worker/geminga_functions/packages/cache.py": "packages, for other interpreters",
+    "functions_worker/geminga_functions/packages/environments.py": "environments, which pip fills",
+    "functions_worker/geminga_functions/packages/unpacking.py": "archives, unpacked in a thread",
+    "functions_worker/geminga_functions/runtime/output.py": "what functions print, soon put aside",
+    "functions_worker/geminga_functions/runtime/process.py": "a file of the kernel's, for a limit",
     "runtime/geminga_runtime/java.py": "the release file of an installed Java",
     "spark_jobs/pyspark_geminga/access.py": "the files of tokens and keys that options name",
     "spark_jobs/pyspark_geminga/source/checkpoints.py": "Spark's checkpoint",

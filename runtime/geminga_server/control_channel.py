@@ -18,6 +18,7 @@ from typing import cast
 from geminga_runtime.control_codec import (
     CONTROL,
     ControlMessageError,
+    MessageCodec,
     MessageReader,
     UnknownMessage,
 )
@@ -39,13 +40,17 @@ class Channel(asyncio.Protocol):
     """Sends and receives control messages until either side ends it.
 
     ``on_message`` gets each message of a kind we know, and raises ``ControlError`` for one that has
-    no business here, which ends the channel; ``on_lost`` is called once, at the end.
+    no business here, which ends the channel; ``on_lost`` is called once, at the end. ``codec``
+    knows the kinds of messages that this channel has.
     """
 
-    def __init__(self, on_message: OnMessage, on_lost: OnLost) -> None:
+    def __init__(
+        self, on_message: OnMessage, on_lost: OnLost, codec: MessageCodec = CONTROL
+    ) -> None:
         self._on_message = on_message
         self._on_lost = on_lost
-        self._reader = MessageReader(CONTROL)
+        self._codec = codec
+        self._reader = MessageReader(codec)
         self._transport: asyncio.Transport | None = None
         self._is_unwanted = False
         self.is_open = False
@@ -55,7 +60,7 @@ class Channel(asyncio.Protocol):
         transport = self._transport
         if transport is None or not self.is_open:
             return
-        transport.write(CONTROL.encode(message))
+        transport.write(self._codec.encode(message))
         if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             log.warning("control peer takes nothing", extra={"unread_bytes_max": UNREAD_BYTES_MAX})
             transport.abort()

@@ -19,6 +19,11 @@ class InstanceState(StrEnum):
     FAILED = "failed"  # it ended by itself, and is started again after a while
     STOPPED = "stopped"  # its function's metadata want it stopped
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it stays so until something happens to the instance."""
+        return self in {InstanceState.RUNNING, InstanceState.FAILED, InstanceState.STOPPED}
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceFailure:

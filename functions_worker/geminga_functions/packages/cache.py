@@ -1,0 +1,140 @@
+"""Packages on a worker's disk: fetched, unpacked and given an environment once for all instances
+that use them, and removed when none does any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from geminga_functions.errors import PackageRefused
+from geminga_functions.packages.environments import Environments
+from geminga_functions.packages.unpacking import unpack
+from geminga_protocol.functions.functions_pb2 import FunctionMetaData
+from geminga_runtime.errors import GemingaError
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+BUILT_IN = "builtin://"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A package on this disk: its file (None for what is built in), where its modules lie, and the
+    interpreter that has what it requires."""
+
+    package: Path | None
+    import_paths: tuple[Path, ...]
+    python: Path
+
+
+class PackageSource(Protocol):
+    """Where packages come from; ``PackageStore`` is one."""
+
+    def read(self, path: str) -> AsyncIterator[bytes]:
+        """The bytes of a package; right only if no error comes before their end."""
+        ...
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A package that instances use: where it lies, the task that prepares it, and how many."""
+
+    folder: Path
+    preparing: asyncio.Task[object]
+    users: int = 0
+
+    @property
+    def has_failed(self) -> bool:
+        return self.preparing.done() and (
+            self.preparing.cancelled() or not isinstance(self.preparing.result(), Prepared)
+        )
+
+
+class PackageCache(Service):
+    """The packages below ``directory``, which belongs to this worker alone."""
+
+    def __init__(self, directory: Path, source: PackageSource, environments: Environments) -> None:
+        super().__init__()
+        self._directory = directory.resolve()
+        self._source = source
+        self._environments = environments
+        self._shared: dict[str, _Shared] = {}
+        self._folders = 0
+
+    async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
+        # What an earlier life of the worker left: it may not be whole.
+        await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+
+    @asynccontextmanager
+    async def use(self, metadata: FunctionMetaData) -> AsyncIterator[Prepared]:
+        """The package of a function, which stays on the disk until the block ends.
+
+        Raises ``PackageError``, ``ClientError``, ``ServerUnreachable``, ``OSError``.
+        """
+        location = metadata.packageLocation
+        path = location.packagePath
+        if not path or path.startswith(BUILT_IN):
+            yield Prepared(None, (), Path(sys.executable))
+            return
+        shared = self._shared.get(path)
+        if shared is None or shared.has_failed:
+            # A folder of its own: the one of before may still be being removed.
+            self._folders += 1
+            folder = self._directory / str(self._folders)
+            work = self._outcome(path, location.originalFileName, folder)
+            shared = _Shared(folder, self.spawn(work, name=f"package {path}"))
+            self._shared[path] = shared
+        shared.users += 1
+        try:
+            # Shielded: an instance that is stopped meanwhile leaves it to the others.
+            outcome = await asyncio.shield(shared.preparing)
+            if isinstance(outcome, Exception):
+                raise outcome
+            assert isinstance(outcome, Prepared)
+            yield outcome
+        finally:
+            shared.users -= 1
+            if not shared.users:
+                await self._remove(path, shared)
+
+    async def _remove(self, path: str, shared: _Shared) -> None:
+        if self._shared.get(path) is shared:
+            del self._shared[path]
+        shared.preparing.cancel()
+        await asyncio.wait([shared.preparing])
+        await asyncio.to_thread(shutil.rmtree, shared.folder, ignore_errors=True)
+
+    async def _outcome(self, path: str, file_name: str, folder: Path) -> Prepared | Exception:
+        """What all that wait for a package get: itself, or why there is none."""
+        try:
+            return await self._prepare(path, file_name, folder)
+        except (GemingaError, OSError) as error:
+            return error
+
+    async def _prepare(self, path: str, file_name: str, folder: Path) -> Prepared:
+        if not file_name or Path(file_name).name != file_name:
+            raise PackageRefused(f"{file_name!r} is no name of a file")
+        (folder / "file").mkdir(parents=True)
+        file = folder / "file" / file_name
+        await self._fetch(path, file)
+        unpacked = await asyncio.to_thread(unpack, file, folder / "unpacked")
+        python = await self._environments.python_for(unpacked)
+        log.info("package prepared", extra={"package": path, "python": str(python)})
+        return Prepared(file, unpacked.import_paths, python)
+
+    async def _fetch(self, path: str, file: Path) -> None:
+        opened = await asyncio.to_thread(file.open, "wb")
+        try:
+            async for part in self._source.read(path):
+                await asyncio.to_thread(opened.write, part)
+        finally:
+            await asyncio.to_thread(opened.close)

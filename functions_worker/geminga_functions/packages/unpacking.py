@@ -1,0 +1,93 @@
+"""Makes folders of modules of the files of packages, as Apache Pulsar's Python instance does.
+
+- ``.py`` is a module, found beside itself.
+- ``.whl`` is unpacked; what its metadata require is to be installed.
+- ``.zip`` holds a folder with the name of the file, or with any name, or just its content: ``src``
+  with modules (without it modules lie at the top), ``requirements.txt``, and wheels in ``deps``.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Final
+
+from geminga_functions.errors import PackageRefused
+
+# A package that becomes more than this on the disk is broken, or made to fill it.
+UNPACKED_BYTES_MAX: Final = 8 * 1024 * 1024 * 1024
+UNPACKED_FILES_MAX: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """The folders that modules are imported from, and what is to be installed: ``requirements`` as
+    lines of a requirements file, and ``wheels``, which may also fulfil them."""
+
+    import_paths: tuple[Path, ...]
+    requirements: str = ""
+    wheels: tuple[Path, ...] = ()
+
+
+def unpack(file: Path, target: Path) -> Unpacked:
+    """Unpack the package ``file`` into the new folder ``target``. Blocks.
+
+    Raises ``PackageRefused``, ``OSError``.
+    """
+    match file.suffix:
+        case ".py":
+            return Unpacked((file.parent,))
+        case ".whl":
+            _extract(file, target)
+            return Unpacked((target,), _required_by_wheel(target))
+        case ".zip":
+            _extract(file, target)
+            return _in_zip(target, file.stem)
+        case ".jar" | ".nar":
+            raise PackageRefused(f"{file.name} is a Java archive: this worker runs Python alone")
+        case _:
+            raise PackageRefused(f"{file.name} is no package: those are .py, .zip or .whl files")
+
+
+def _extract(file: Path, target: Path) -> None:
+    target.mkdir(parents=True)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            size_bytes = sum(member.file_size for member in members)
+            if size_bytes > UNPACKED_BYTES_MAX or len(members) > UNPACKED_FILES_MAX:
+                raise PackageRefused(
+                    f"{file.name} becomes {len(members)} files of {size_bytes} bytes: "
+                    f"at most {UNPACKED_FILES_MAX} of {UNPACKED_BYTES_MAX} are unpacked"
+                )
+            # It takes ".." and a leading "/" out of names: nothing gets out of ``target``.
+            archive.extractall(target)
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        raise PackageRefused(f"{file.name} cannot be unpacked: {error}") from error
+
+
+def _required_by_wheel(target: Path) -> str:
+    found = sorted(target.glob("*.dist-info/METADATA"))
+    if len(found) != 1:
+        raise PackageRefused("the wheel has no METADATA file, or several of them")
+    headers = HeaderParser().parsestr(found[0].read_text(encoding="utf-8"))
+    # What extras add is installed with none: a function's package is not asked for any.
+    required = [str(one) for one in headers.get_all("Requires-Dist", [])]
+    return "".join(f"{one}\n" for one in required if "extra ==" not in one.replace('"', "'"))
+
+
+def _in_zip(target: Path, stem: str) -> Unpacked:
+    folders = [each for each in target.iterdir() if each.is_dir() and each.name != "__MACOSX"]
+    base = target
+    if (target / stem).is_dir():
+        base = target / stem
+    elif len(folders) == 1 and (folders[0] / "src").is_dir():
+        base = folders[0]
+    source, file = base / "src", base / "requirements.txt"
+    return Unpacked(
+        (source if source.is_dir() else base,),
+        file.read_text(encoding="utf-8") if file.is_file() else "",
+        tuple(sorted((base / "deps").glob("*.whl"))),
+    )

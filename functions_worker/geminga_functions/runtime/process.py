@@ -1,0 +1,272 @@
+"""An instance in a process of its own: another interpreter, limits, and an end that is certain.
+
+The process is ``python -m geminga_functions.instance DESCRIPTOR PARENT``: the descriptor of its
+end of a Unix socket pair, over which it is told what to run, and the process id of the worker. It
+leads a session, and with it a process group, so that what a function has started ends with it.
+
+These end it: the worker's order; the end of the worker, which it sees as the end of the channel, or
+which the kernel tells it; the end of its lease. Nothing that a function does keeps it alive: the
+last word is SIGKILL to the whole group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from geminga_functions.instance.messages import (
+    INSTANCE_CHANNEL,
+    Failed,
+    Lease,
+    Started,
+    StatusAnswer,
+    StatusRequest,
+    Stop,
+    Stopped,
+)
+from geminga_functions.names import InstanceName
+from geminga_functions.runtime.output import OutputFile
+from geminga_functions.runtime.running import Ending, Order
+from geminga_runtime.service import Service
+from geminga_server.control_channel import Channel
+
+log = logging.getLogger(__name__)
+
+INSTANCE = "geminga_functions.instance"
+# What the interpreter and the client library allocate themselves, beside what a function may.
+OWN_BYTES = 128 * 1024 * 1024
+# An instance that fills the machine's memory is killed by the kernel before its worker is.
+OOM_SCORE = 500
+# How long the ends of an instance's process, of its output and of its channel may lie apart. What
+# it started and what left its process group may hold the output open for ever; an instance that
+# exits closes its channel a moment before.
+ENDS_APART_S = 1.0
+# What the environment of a worker tells the worker alone: settings, and among them secrets.
+WORKERS_VARIABLES = "GEMINGA_"
+
+
+class ProcessRunner(Service):
+    """Starts instances as processes. ``environment`` is the worker's; ``output_of`` makes the file
+    for what an instance writes; ``program`` is what the interpreter is told to run."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        output_of: Callable[[InstanceName], OutputFile],
+        program: Sequence[str] = ("-m", INSTANCE),
+    ) -> None:
+        super().__init__()
+        inherited = {
+            name: value
+            for name, value in environment.items()
+            if not name.startswith(WORKERS_VARIABLES)
+        }
+        # Unbuffered: what a function prints is there to be read when it is killed.
+        self._environment = {**inherited, "PYTHONUNBUFFERED": "1"}
+        self._output_of = output_of
+        self._program = program
+
+    async def start(self, order: Order) -> ProcessInstance:
+        """As ``InstanceRunner.start``."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(str(order.python), *self._program, str(theirs.fileno()), str(os.getpid())),
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=STDOUT,
+                env=self._environment,
+                cwd=order.start.state_directory,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        instance = ProcessInstance(order.name, process, self._output_of(order.name))
+        # Before it is told what to run: no code of the function's runs without limits.
+        confine(process.pid, order.memory_bytes)
+        # The service ends this task where the worker has no time to end its instances in order.
+        self.spawn(instance.follow(), name=f"process of {order.name}")
+        await instance.begin(ours, order)
+        return instance
+
+
+class ProcessInstance:
+    """``RunningInstance`` in a process."""
+
+    def __init__(self, name: InstanceName, process: Process, output: OutputFile) -> None:
+        self.name = name
+        self.pid: int | None = process.pid
+        self.started = asyncio.Event()
+        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._process = process
+        self._output = output
+        self._failed: Failed | None = None
+        self._is_stopping = False
+        self._answers: dict[int, asyncio.Future[str]] = {}
+        self._requests = 0
+        self._channel = Channel(self._take, lambda _: self._channel_lost(), INSTANCE_CHANNEL)
+        self._has_lost_channel = asyncio.Event()
+
+    async def begin(self, ours: socket.socket, order: Order) -> None:
+        """Tell the process what to run."""
+        ours.settimeout(0)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_unix_connection(lambda: self._channel, sock=ours)
+        except BaseException:
+            ours.close()
+            self.kill()
+            raise
+        self._channel.send(order.start)
+
+    def extend_lease(self, until_s: float) -> None:
+        """As ``RunningInstance.extend_lease``."""
+        self._channel.send(Lease(until_s))
+
+    async def status(self, timeout_s: float) -> str | None:
+        """As ``RunningInstance.status``."""
+        if not self._channel.is_open:
+            return None
+        self._requests += 1
+        number = self._requests
+        self._answers[number] = answer = asyncio.get_running_loop().create_future()
+        self._channel.send(StatusRequest(number))
+        try:
+            async with asyncio.timeout(timeout_s):
+                text: str = await answer
+        except TimeoutError:
+            return None
+        else:
+            return text
+        finally:
+            del self._answers[number]
+
+    async def stop(self, timeout_s: float) -> None:
+        """As ``RunningInstance.stop``."""
+        self._is_stopping = True
+        self._channel.send(Stop(timeout_s))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self.ended)
+        except TimeoutError:
+            log.warning("instance does not stop and is killed", extra={"instance": str(self.name)})
+        finally:
+            self.kill()
+        await asyncio.shield(self.ended)
+
+    def kill(self) -> None:
+        """As ``RunningInstance.kill``."""
+        self._is_stopping = True
+        self._kill_unless_ended()
+
+    def _kill_group(self) -> None:
+        # The group of a process that was reaped may live on: children of it. While it does, the
+        # kernel gives its number to no other process.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _take(self, _: Channel, message: object) -> None:
+        match message:
+            case Started():
+                self.started.set()
+            case Failed():
+                self._failed = message
+            case Stopped():
+                pass  # the exit follows
+            case StatusAnswer(request_id, status):
+                answer = self._answers.get(request_id)
+                if answer is not None and not answer.done():
+                    answer.set_result(status)
+            case _:
+                log.warning(
+                    "instance sends what only its worker may",
+                    extra={"instance": str(self.name), "kind": type(message).__name__},
+                )
+
+    def _channel_lost(self) -> None:
+        # An instance without a channel can neither learn that its lease goes on nor be asked to
+        # stop. Most that lose it are exiting, and their exit code says more than a SIGKILL would.
+        self._has_lost_channel.set()
+        asyncio.get_running_loop().call_later(ENDS_APART_S, self._kill_unless_ended)
+
+    async def follow(self) -> None:
+        """See the process through to its end, whatever that is, and say how it was."""
+        process, ending = self._process, Ending()
+        assert process.stdout is not None
+        try:
+            async with asyncio.TaskGroup() as group:
+                copying = group.create_task(self._output.copy(process.stdout))
+                lost = group.create_task(self._has_lost_channel.wait())
+                code = await self._exit_code()
+                # Its last words may still be in the pipe and in the socket.
+                await asyncio.wait([copying, lost], timeout=ENDS_APART_S)
+                copying.cancel()
+                lost.cancel()
+            ending = self._ending(code)
+        finally:
+            self._channel.close()
+            self.ended.set_result(ending)
+
+    async def _exit_code(self) -> int:
+        """How the process exited, once it has; then nothing of its group runs any more."""
+        try:
+            return await self._process.wait()
+        except asyncio.CancelledError:
+            self._kill_group()
+            await self._process.wait()  # the kernel's word is quick, and reaps the process
+            raise
+        finally:
+            self._kill_group()
+
+    def _kill_unless_ended(self) -> None:
+        if not self.ended.done():
+            self._kill_group()
+
+    def _ending(self, code: int) -> Ending:
+        if self._failed is not None:
+            return Ending(self._failed.trace, self._failed.is_user_error)
+        if self._is_stopping:
+            return Ending()
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        tail = self._output.tail
+        trace = f"the process of the instance {how}"
+        return Ending(
+            f"{trace}; the last that it wrote:\n{tail}" if tail else trace, is_user_error=True
+        )
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL``; ``signal 34`` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def confine(pid: int, memory_bytes: int) -> None:
+    """Limit what a process may take, and let the kernel choose it first when memory ends.
+
+    Data, not address space: what threads and allocators only reserve is no memory that is used.
+    Systems without these calls have no limits.
+    """
+    with suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
+    if not hasattr(resource, "prlimit"):
+        return
+    with suppress(ProcessLookupError):  # it has ended already
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        if memory_bytes:
+            limit = memory_bytes + OWN_BYTES
+            resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))

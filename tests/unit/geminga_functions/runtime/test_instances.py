@@ -1,0 +1,378 @@
+"""Proves that what runs follows what is assigned, one life after the other, under a lease alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from geminga_functions.errors import PackageRefused
+from geminga_functions.names import FunctionName, InstanceName
+from geminga_functions.packages.cache import Prepared
+from geminga_functions.runtime.config import RuntimeConfig
+from geminga_functions.runtime.instances import (
+    TRACE_CHARACTERS_MAX,
+    Instances,
+    WorkerIdentity,
+    shortened,
+)
+from geminga_functions.runtime.reports import InstanceReport, InstanceState
+from geminga_functions.runtime.running import Ending, Order
+from geminga_protocol.functions.functions_pb2 import (
+    STOPPED,
+    FunctionDetails,
+    FunctionMetaData,
+    PackageLocationMetaData,
+)
+from geminga_simulation.clock import SimulatedClock
+
+ONE = InstanceName(FunctionName("public", "default", "f"), 0)
+TWO = InstanceName(FunctionName("public", "default", "f"), 1)
+FOR_EVER_S = 1e9
+
+
+@dataclass
+class FakeInstance:
+    """An instance that does what the test says; it takes ``stops_in_s`` to stop."""
+
+    order: Order
+    stops_in_s: float = 0.5
+    pid: int | None = 4711
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    leases: list[float] = field(default_factory=list[float])
+
+    def __post_init__(self) -> None:
+        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+
+    def extend_lease(self, until_s: float) -> None:
+        self.leases.append(until_s)
+
+    async def status(self, timeout_s: float) -> str | None:
+        return f"{self.order.start.version} in {timeout_s:g}"
+
+    async def stop(self, timeout_s: float) -> None:
+        if not self.ended.done():
+            await asyncio.sleep(min(timeout_s, self.stops_in_s))
+            self.kill()
+
+    def kill(self) -> None:
+        self.end(Ending())
+
+    def end(self, ending: Ending) -> None:
+        if not self.ended.done():
+            self.ended.set_result(ending)
+
+
+class FakeRunner:
+    """Starts fakes, which start at once; notes that no two of one name run at the same time."""
+
+    def __init__(self) -> None:
+        self.begun: list[FakeInstance] = []
+        self.loads = True
+        self.error: OSError | None = None
+        self._has_begun = asyncio.Event()
+
+    @property
+    def last(self) -> FakeInstance:
+        return self.begun[-1]
+
+    def running(self, name: InstanceName) -> list[FakeInstance]:
+        return [each for each in self.begun if each.order.name == name and not each.ended.done()]
+
+    async def has_begun(self, count: int) -> None:
+        while len(self.begun) < count:
+            await self._has_begun.wait()
+
+    async def start(self, order: Order) -> FakeInstance:
+        assert not self.running(order.name), "it runs twice"
+        if self.error is not None:
+            raise self.error
+        instance = FakeInstance(order)
+        self.begun.append(instance)
+        self._has_begun.set()
+        self._has_begun = asyncio.Event()
+        if self.loads:
+            instance.started.set()
+        return instance
+
+
+class FakePackages:
+    def __init__(self) -> None:
+        self.refusal: PackageRefused | None = None
+        self.used: list[str] = []
+
+    @asynccontextmanager
+    async def use(self, metadata: FunctionMetaData) -> AsyncIterator[Prepared]:
+        if self.refusal is not None:
+            raise self.refusal
+        path = metadata.packageLocation.packagePath
+        self.used.append(path)
+        try:
+            yield Prepared(Path("/f.py"), (Path("/a"), Path("/b")), Path(sys.executable))
+        finally:
+            self.used.remove(path)
+
+
+class World:
+    """One worker's instances, and what they stand on."""
+
+    def __init__(self, directory: Path) -> None:
+        self.runner, self.packages, self.clock = FakeRunner(), FakePackages(), SimulatedClock()
+        self.instances = Instances(
+            WorkerIdentity("w-1", "main", "pulsar://b", "http://b"),
+            RuntimeConfig(directory=directory, starts_at_once_max=1),
+            self.runner,
+            self.packages,
+            self.clock,
+            Random(1),
+        )
+
+    def lease(self, seconds: float) -> None:
+        self.instances.extend_lease(self.clock.monotonic() + seconds)
+
+    async def settled(self, name: InstanceName = ONE, version: int = 0) -> InstanceReport:
+        return await self.instances.settled(name, version, 1000)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    async with world.instances:
+        yield world
+
+
+def metadata(version: int = 0, name: str = "f", package: str = "p") -> FunctionMetaData:
+    return FunctionMetaData(
+        functionDetails=FunctionDetails(tenant="public", namespace="default", name=name),
+        packageLocation=PackageLocationMetaData(packagePath=package),
+        version=version,
+    )
+
+
+async def test_an_instance_runs_once_it_is_assigned_and_there_is_a_lease(world: World) -> None:
+    world.instances.assign({ONE: metadata(3)})
+    await asyncio.sleep(10)
+    assert world.runner.begun == []
+    world.lease(FOR_EVER_S)
+    report = await world.settled()
+    assert (report.state, report.version, report.restarts) == (InstanceState.RUNNING, 3, 0)
+    start = world.runner.last.order.start
+    assert (start.version, start.number, start.worker_id) == (3, 0, "w-1")
+    assert (start.package, start.import_paths) == ("/f.py", "/a:/b")
+    assert start.lease_until_s == FOR_EVER_S + 10
+    assert os.path.isdir(start.state_directory)  # noqa: ASYNC240,PTH112 - it takes no time
+    assert await world.instances.status(ONE, 2) == "3 in 2"
+
+
+async def test_an_instance_is_present_until_it_has_ended(world: World) -> None:
+    world.lease(FOR_EVER_S)
+    world.instances.assign({ONE: metadata(), TWO: metadata()})
+    await world.settled(ONE)
+    await world.settled(TWO)
+    world.instances.assign({TWO: metadata()})
+    assert world.instances.present() == {ONE, TWO}
+    await asyncio.sleep(0.4)
+    assert world.instances.present() == {ONE, TWO}
+    report = world.instances.report(ONE)
+    assert report is not None
+    assert report.state is InstanceState.STOPPING
+    await asyncio.sleep(0.2)
+    assert world.instances.present() == {TWO}
+    assert len(world.runner.running(TWO)) == 1
+
+
+async def test_an_update_ends_the_old_version_before_the_new_one_starts(world: World) -> None:
+    world.lease(FOR_EVER_S)
+    world.instances.assign({ONE: metadata(1)})
+    await world.settled()
+    world.instances.assign({ONE: metadata(2, package="q")})
+    world.instances.assign({ONE: metadata(3, package="r")})
+    report = await world.settled(ONE, 3)
+    assert report.state is InstanceState.RUNNING
+    assert [each.order.start.version for each in world.runner.begun] == [1, 3]
+    assert world.packages.used == ["r"]
+
+
+async def test_a_version_that_changes_nothing_for_an_instance_leaves_it_alone(
+    world: World,
+) -> None:
+    world.lease(FOR_EVER_S)
+    world.instances.assign({ONE: metadata(1), TWO: metadata(1)})
+    await world.settled(ONE)
+    await world.settled(TWO)
+    stopping = metadata(2)
+    stopping.instanceStates[1] = STOPPED
+    world.instances.assign({ONE: stopping, TWO: stopping})
+    assert (await world.settled(TWO, 2)).state is InstanceState.STOPPED
+    assert (await world.settled(ONE, 2)).state is InstanceState.RUNNING
+    assert len(world.runner.begun) == 2
+    assert not world.runner.running(TWO)
+
+
+async def test_an_instance_that_is_assigned_again_while_it_stops_runs_again(world: World) -> None:
+    world.lease(FOR_EVER_S)
+    world.instances.assign({ONE: metadata()})
+    await world.settled()
+    world.instances.assign({})
+    world.instances.assign({ONE: metadata()})
+    await asyncio.sleep(1)
+    assert world.instances.present() == {ONE}
+    assert len(world.runner.running(ONE)) == 1
+    assert len(world.runner.begun) == 2
+
+
+async def test_a_failure_is_kept_and_the_instance_starts_again_later_each_time(
+    world: World,
+) -> None:
+    world.lease(FOR_EVER_S)
+    world.instances.assign({ONE: metadata()})
+    times: list[float] = []
+    for number in range(12):
+        await world.runner.has_begun(number + 1)
+        times.append(world.clock.monotonic())
+        world.runner.last.end(Ending(f"Traceback {number}", is_user_error=True))
+        await asyncio.sleep(0.01)
+        failed = await world.settled()
+        assert failed.state is InstanceState.FAILED
+        assert failed.failure is not None
+        assert (failed.failure.trace, failed.failure.is_user_error) == (f"Traceback {number}", True)
+    await world.runner.has_begun(13)
+    delays = [later - earlier for earlier, later in pairwise(times)]
+    assert delays[0] <= 1.2
+    assert max(delays) <= 60.2
+    assert delays[-1] >= 30
+    report = await world.settled()
+    assert (report.state, report.restarts) == (InstanceState.RUNNING, 12)
+    assert report.failure is not None
+
+
+async def test_an_instance_that_ran_well_for_long_starts_again_soon(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.lease(FOR_EVER_S)
+    world.instances.assign({ONE: metadata()})
+    caplog.set_level(logging.WARNING)
+    for number, seconds in enumerate((0, 0, 0, 0, 0, 100)):
+        await world.runner.has_begun(number + 1)
+        await asyncio.sleep(seconds)
+        world.runner.last.end(Ending("no"))
+        await asyncio.sleep(0.01)
+    assert caplog.records[-1].__dict__["delay_s"] <= 1
+
+
+async def test_the_end_of_the_lease_kills_and_the_next_lease_starts_again(world: World) -> None:
+    world.lease(2)
+    world.instances.assign({ONE: metadata()})
+    await world.settled()
+    await asyncio.sleep(1)
+    world.lease(2)
+    assert world.runner.last.leases == [3.0]
+    await asyncio.sleep(1.9)
+    assert world.runner.running(ONE)
+    await asyncio.sleep(0.2)
+    assert not world.runner.running(ONE)
+    assert world.instances.present() == {ONE}
+    await asyncio.sleep(5)
+    assert not world.runner.running(ONE)
+    world.lease(2)
+    await asyncio.sleep(0)
+    report = await world.settled()
+    assert report.failure is None
+    assert len(world.runner.begun) == 2
+
+
+async def test_a_lease_that_is_over_or_shorter_changes_nothing(world: World) -> None:
+    world.lease(5)
+    world.lease(3)
+    world.lease(-1)
+    assert world.instances.lease_until_s == 5
+    world.instances.assign({ONE: metadata()})
+    await world.settled()
+    await asyncio.sleep(4)
+    assert world.runner.running(ONE)
+
+
+async def test_a_package_that_cannot_be_used_is_the_failure(world: World) -> None:
+    world.lease(FOR_EVER_S)
+    world.packages.refusal = PackageRefused("f.jar is a Java archive")
+    world.instances.assign({ONE: metadata()})
+    report = await world.settled()
+    assert report.failure is not None
+    assert (report.failure.trace, report.failure.is_user_error) == ("f.jar is a Java archive", True)
+    world.packages.refusal = None
+    world.instances.assign({ONE: metadata(1, package="better")})
+    assert (await world.settled(ONE, 1)).state is InstanceState.RUNNING
+
+
+async def test_a_machine_that_starts_no_process_is_not_the_users_fault(world: World) -> None:
+    world.lease(FOR_EVER_S)
+    world.runner.error = OSError("no more processes")
+    world.instances.assign({ONE: metadata()})
+    report = await world.settled()
+    assert report.failure is not None
+    assert not report.failure.is_user_error
+    assert "no more processes" in report.failure.trace
+
+
+async def test_a_function_that_is_never_loaded_fails_and_lets_others_start(world: World) -> None:
+    world.lease(FOR_EVER_S)
+    world.runner.loads = False
+    world.instances.assign({ONE: metadata()})
+    await asyncio.sleep(1)
+    world.runner.loads = True
+    world.instances.assign({ONE: metadata(), TWO: metadata()})
+    assert (await world.settled(TWO)).state is InstanceState.RUNNING
+    assert world.clock.monotonic() < 10
+    report = await world.settled(ONE)
+    assert report.failure is not None
+    assert report.failure.trace == "the function was not loaded within 60 s"
+    assert 60 <= world.clock.monotonic() < 70
+
+
+async def test_a_restart_ends_the_instance_and_starts_it_anew(world: World) -> None:
+    world.lease(FOR_EVER_S)
+    world.instances.assign({ONE: metadata()})
+    await world.settled()
+    assert await world.instances.restart(ONE)
+    assert not world.runner.running(ONE)
+    report = await world.settled()
+    assert report.restarts == 1
+    assert len(world.runner.begun) == 2
+    assert not await world.instances.restart(TWO)
+
+
+async def test_closing_stops_all_in_order_and_at_the_same_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.instances:
+        world.lease(FOR_EVER_S)
+        world.instances.assign({ONE: metadata(), TWO: metadata()})
+        await world.settled(ONE)
+        await world.settled(TWO)
+        world.instances.assign({TWO: metadata()})  # the stop of the first is under way
+        await asyncio.sleep(0.1)
+        before_s = world.clock.monotonic()
+    assert world.clock.monotonic() - before_s == pytest.approx(0.5)
+    assert not world.runner.running(ONE)
+    assert not world.runner.running(TWO)
+
+
+async def test_waiting_for_an_instance_that_never_comes_has_an_end(world: World) -> None:
+    with pytest.raises(TimeoutError):
+        await world.instances.settled(ONE, 0, 5)
+
+
+def test_a_long_trace_keeps_its_beginning_and_its_end() -> None:
+    trace = "begin" + "x" * 2 * TRACE_CHARACTERS_MAX + "end"
+    short = shortened(trace)
+    assert len(short) < TRACE_CHARACTERS_MAX + 20
+    assert short.startswith("begin")
+    assert short.endswith("end")

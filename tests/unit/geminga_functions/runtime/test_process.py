@@ -1,0 +1,186 @@
+"""Proves that an instance's process gets its orders, and ends whatever its function does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from geminga_functions.instance.messages import Start
+from geminga_functions.names import InstanceName
+from geminga_functions.runtime.output import OutputFile
+from geminga_functions.runtime.process import ProcessInstance, ProcessRunner
+from geminga_functions.runtime.running import Order
+from geminga_protocol.functions.functions_pb2 import FunctionDetails
+from geminga_runtime.clock import SystemClock
+
+pytestmark = pytest.mark.real_loop
+
+BARE = str(Path(__file__).with_name("bare_instance.py"))
+NAME = InstanceName.parse("public/default/f:0")
+LOG_BYTES_MAX = 256 * 1024
+
+
+@pytest.fixture
+async def runner(tmp_path: Path) -> AsyncIterator[ProcessRunner]:
+    def output_of(name: InstanceName) -> OutputFile:
+        return OutputFile(
+            tmp_path / f"{name.function.name}.log",
+            SystemClock(),
+            file_bytes_max=LOG_BYTES_MAX,
+            bytes_per_s_max=1024 * 1024,
+            tail_bytes=1024,
+        )
+
+    environment = {**os.environ, "GEMINGA_SECRET": "worker's own"}
+    async with ProcessRunner(environment, output_of, [BARE]) as opened:
+        yield opened
+
+
+def order(tmp_path: Path, does: str, memory_bytes: int = 0) -> Order:
+    start = Start(
+        details=FunctionDetails(userConfig=does).SerializeToString(),
+        number=0,
+        version=1,
+        worker_id="w",
+        cluster="c",
+        service_url="",
+        web_url="",
+        package="",
+        import_paths="",
+        state_directory=str(tmp_path),
+        lease_until_s=7.0,
+    )
+    return Order(NAME, start, Path(sys.executable), memory_bytes)
+
+
+async def started(runner: ProcessRunner, one: Order) -> ProcessInstance:
+    instance = await runner.start(one)
+    async with asyncio.timeout(20):
+        await instance.started.wait()
+    return instance
+
+
+async def test_an_instance_starts_and_answers_and_stops(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
+    instance = await started(runner, order(tmp_path, ""))
+    assert await instance.status(10) == '{"lease": 7.0}'
+    instance.extend_lease(9.0)
+    assert await instance.status(10) == '{"lease": 9.0}'
+    await instance.stop(10)
+    assert instance.ended.result().trace == ""
+
+
+async def test_a_failure_is_told_with_its_traceback(runner: ProcessRunner, tmp_path: Path) -> None:
+    instance = await runner.start(order(tmp_path, "fail"))
+    ending = await asyncio.wait_for(instance.ended, 20)
+    assert ending.trace == "Traceback: no such thing"
+    assert ending.is_user_error
+    assert not instance.started.is_set()
+
+
+@pytest.mark.parametrize(
+    ("does", "trace"),
+    [
+        (
+            "exit",
+            "the process of the instance exited with code 3; the last that it wrote:\ngoodbye",
+        ),
+        ("crash", "the process of the instance was killed by SIGSEGV"),
+    ],
+)
+async def test_a_process_that_ends_without_a_word_is_told_by_how_it_ended(
+    runner: ProcessRunner, tmp_path: Path, does: str, trace: str
+) -> None:
+    instance = await runner.start(order(tmp_path, does))
+    assert (await asyncio.wait_for(instance.ended, 20)).trace.startswith(trace)
+
+
+@pytest.mark.parametrize("does", ["loop", "ignore stop"])
+async def test_an_instance_that_does_not_stop_is_killed(
+    runner: ProcessRunner, tmp_path: Path, does: str
+) -> None:
+    instance = await started(runner, order(tmp_path, does))
+    assert await instance.status(0.1) is None or does == "ignore stop"
+    await asyncio.wait_for(instance.stop(0.2), 10)
+    assert instance.ended.done()
+    assert has_ended(instance.pid, 0)
+
+
+async def test_what_a_function_has_started_ends_with_it(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
+    instance = await started(runner, order(tmp_path, "fork"))
+    log = tmp_path / "f.log"
+    async with asyncio.timeout(10):
+        while not (log.exists() and log.read_text().startswith("child ")):
+            await instance.status(1)
+    child = int(log.read_text().split()[1])
+    assert not has_ended(child, 0)
+    await instance.stop(5)
+    assert has_ended(child, 10)
+
+
+def has_ended(pid: int | None, timeout_s: float) -> bool:
+    """Has the process ended within so long? It need not be reaped yet."""
+    assert pid is not None
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)
+
+
+async def test_memory_is_limited_by_the_functions_resources(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
+    instance = await runner.start(order(tmp_path, "eat memory", 256 * 1024 * 1024))
+    ending = await asyncio.wait_for(instance.ended, 60)
+    mebibytes = int(ending.trace.removeprefix("MemoryError after ").removesuffix(" MiB"))
+    assert 200 <= mebibytes <= 400
+
+
+async def test_output_without_end_fills_no_disk_and_delays_no_answer(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
+    instance = await started(runner, order(tmp_path, "print"))
+    old = tmp_path / "f.log.old"
+    async with asyncio.timeout(20):
+        while not old.exists():
+            assert await instance.status(5) is not None
+    await instance.stop(1)
+    # A chunk may go over it; no more is written to a file that is full.
+    size_max = LOG_BYTES_MAX + 64 * 1024
+    assert all(file.stat().st_size <= size_max for file in (old, tmp_path / "f.log"))
+
+
+async def test_settings_of_the_worker_are_kept_from_functions(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
+    instance = await started(runner, order(tmp_path, ""))
+    environment = environment_of(instance.pid)
+    assert b"GEMINGA_SECRET" not in environment
+    assert b"PATH=" in environment
+    await instance.stop(5)
+
+
+def environment_of(pid: int | None) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+async def test_the_end_of_the_runner_ends_what_still_runs(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
+    instance = await started(runner, order(tmp_path, ""))
+    await runner.__aexit__(None, None, None)
+    assert instance.ended.done()
+    assert has_ended(instance.pid, 0)
