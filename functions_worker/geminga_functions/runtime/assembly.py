@@ -1,0 +1,69 @@
+"""All of a worker that runs instances, put together from its settings: what a worker opens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from random import Random
+
+import geminga
+from geminga_functions.names import InstanceName
+from geminga_functions.packages.cache import PackageCache
+from geminga_functions.packages.environments import Environments
+from geminga_functions.packages.store import PackageStore
+from geminga_functions.runtime.config import RuntimeConfig
+from geminga_functions.runtime.instances import Instances, WorkerIdentity
+from geminga_functions.runtime.output import OutputFile
+from geminga_functions.runtime.process import ProcessRunner
+from geminga_runtime.clock import Clock
+from geminga_runtime.service import Service
+from geminga_server.rest_calls import RestCalls
+
+
+class Runtime(Service):
+    """The packages and instances of one worker. ``instances`` is its ``InstanceHost`` and what REST
+    asks about instances; ``packages`` stores what is uploaded, in ``namespace``.
+
+    ``environment`` is the worker's environment variables, which instances and pip inherit, but for
+    the worker's own settings.
+    """
+
+    def __init__(
+        self,
+        identity: WorkerIdentity,
+        config: RuntimeConfig,
+        client: geminga.Client,
+        calls: RestCalls,
+        *,
+        namespace: str,
+        environment: Mapping[str, str],
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        super().__init__()
+        self._config = config
+        self._clock = clock
+        directory = config.directory.resolve()
+        environments = Environments(
+            directory / "environments", environment, config.environment_timeout_s
+        )
+        self.packages = PackageStore(client, calls, identity.web_url, namespace)
+        self._cache = PackageCache(directory / "packages", self.packages, environments)
+        self._runner = ProcessRunner(environment, self._output_of)
+        self.instances = Instances(identity, config, self._runner, self._cache, clock, random)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        # Instances end first: they need their packages, and processes that are followed.
+        for service in (self._cache, self._runner, self.instances):
+            await stack.enter_async_context(service)
+
+    def _output_of(self, name: InstanceName) -> OutputFile:
+        config, function = self._config, name.function
+        folder = config.log_directory / "functions" / function.tenant / function.namespace
+        return OutputFile(
+            folder / function.name / f"{function.name}-{name.instance}.log",
+            self._clock,
+            file_bytes_max=config.log_file_bytes_max,
+            bytes_per_s_max=config.output_bytes_per_s_max,
+            tail_bytes=config.output_tail_bytes,
+        )
