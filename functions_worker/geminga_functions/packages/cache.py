@@ -8,7 +8,7 @@ import asyncio
 import logging
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,7 @@ class PackageCache(Service):
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
 
     @asynccontextmanager
-    async def use(self, metadata: FunctionMetaData) -> AsyncIterator[Prepared]:
+    async def use(self, metadata: FunctionMetaData) -> AsyncGenerator[Prepared]:
         """The package of a function, which stays on the disk until the block ends.
 
         Raises ``PackageError``, ``ClientError``, ``ServerUnreachable``, ``OSError``.

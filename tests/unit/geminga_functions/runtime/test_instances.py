@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -111,7 +111,7 @@ class FakePackages:
         self.used: list[str] = []
 
     @asynccontextmanager
-    async def use(self, metadata: FunctionMetaData) -> AsyncIterator[Prepared]:
+    async def use(self, metadata: FunctionMetaData) -> AsyncGenerator[Prepared]:
         if self.refusal is not None:
             raise self.refusal
         path = metadata.packageLocation.packagePath
