@@ -78,6 +78,11 @@ class Stopped:
     """Instance to worker, last of all: what was begun is acknowledged, and everything closed."""
 
 
+# Details with a long user config, and statuses with tracebacks, take more than other messages; a
+# channel leaves no more than this unread.
+INSTANCE_MESSAGE_BYTES_MAX = 256 * 1024
+
 INSTANCE_CHANNEL = MessageCodec(
-    [Start, Lease, StatusRequest, StatusAnswer, Stop, Started, Failed, Stopped]
+    [Start, Lease, StatusRequest, StatusAnswer, Stop, Started, Failed, Stopped],
+    message_bytes_max=INSTANCE_MESSAGE_BYTES_MAX,
 )

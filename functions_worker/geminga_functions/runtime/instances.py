@@ -318,6 +318,10 @@ class Keeper:
             return Ending(str(error), is_user_error=not error.retry)
         except (GemingaError, OSError) as error:
             return Ending(f"the instance cannot be started: {error}")
+        except Exception as error:
+            # A mistake of ours: it must neither end the keeper nor make it try without a pause.
+            log.exception("instance cannot be kept", extra={"instance": str(self.name)})
+            return Ending(f"the worker cannot run the instance: {error!r}")
 
     async def _run_once(self, wanted: FunctionMetaData, prepared: Prepared) -> Ending:
         instances, config = self._instances, self._instances.config

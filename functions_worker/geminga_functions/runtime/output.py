@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 
 from geminga_runtime.clock import Clock
+
+log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 64 * 1024
 
@@ -34,6 +37,7 @@ class OutputFile:
         self._bytes_per_s_max = bytes_per_s_max
         self._tail_bytes = tail_bytes
         self._tail = bytearray()
+        self._is_lost = False
 
     @property
     def tail(self) -> str:
@@ -45,22 +49,22 @@ class OutputFile:
     async def copy(self, output: asyncio.StreamReader) -> None:
         """Copy all of ``output``, to its end. A file that cannot be written to (a full disk) loses
         output, and never holds up the process."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        second_ends_s, written = 0.0, 0
+        began_s, written = self._clock.monotonic(), 0
         while chunk := await output.read(CHUNK_BYTES):
             self._tail += chunk
             del self._tail[: -self._tail_bytes or None]
             self._append(chunk)
             now_s = self._clock.monotonic()
-            if now_s >= second_ends_s:
-                second_ends_s, written = now_s + 1, 0
+            if now_s >= began_s + 1:
+                began_s, written = now_s, 0
             written += len(chunk)
             if written >= self._bytes_per_s_max:
-                await asyncio.sleep(second_ends_s - now_s)
+                await asyncio.sleep(began_s + written / self._bytes_per_s_max - now_s)
 
     def _append(self, chunk: bytes) -> None:
         # Into the page cache, 64 KiB at most: some 20 us, less than a thread would take.
         try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
                 os.write(file, chunk)
@@ -70,4 +74,7 @@ class OutputFile:
             if is_long:
                 self._path.replace(self._path.with_name(self._path.name + ".old"))
         except OSError as error:
-            self._tail += f"\n[output is lost: {error}]\n".encode()
+            if not self._is_lost:
+                self._is_lost = True
+                reason = {"file": str(self._path), "reason": str(error)}
+                log.warning("output of an instance is lost", extra=reason)

@@ -203,7 +203,7 @@ class ProcessInstance:
 
     async def follow(self) -> None:
         """See the process through to its end, whatever that is, and say how it was."""
-        process, ending = self._process, Ending()
+        process, ending = self._process, Ending("the worker did not follow the process to its end")
         assert process.stdout is not None
         try:
             async with asyncio.TaskGroup() as group:
@@ -236,7 +236,8 @@ class ProcessInstance:
 
     def _ending(self, code: int) -> Ending:
         if self._failed is not None:
-            return Ending(self._failed.trace, self._failed.is_user_error)
+            trace = self._failed.trace or "the instance failed and did not say why"
+            return Ending(trace, self._failed.is_user_error)
         if self._is_stopping:
             return Ending()
         how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"

@@ -78,7 +78,7 @@ class FakeRunner:
     def __init__(self) -> None:
         self.begun: list[FakeInstance] = []
         self.loads = True
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self._has_begun = asyncio.Event()
 
     @property
@@ -321,6 +321,21 @@ async def test_a_machine_that_starts_no_process_is_not_the_users_fault(world: Wo
     assert report.failure is not None
     assert not report.failure.is_user_error
     assert "no more processes" in report.failure.trace
+
+
+async def test_a_mistake_of_ours_is_a_failure_with_a_pause_behind_it(world: World) -> None:
+    world.lease(FOR_EVER_S)
+    world.runner.error = AssertionError("it cannot be")
+    world.instances.assign({ONE: metadata()})
+    report = await world.settled()
+    assert report.failure is not None
+    assert (
+        report.failure.trace == "the worker cannot run the instance: AssertionError('it cannot be')"
+    )
+    assert report.state is InstanceState.FAILED
+    world.runner.error = None
+    await world.runner.has_begun(1)
+    assert world.clock.monotonic() >= 0.5
 
 
 async def test_a_function_that_is_never_loaded_fails_and_lets_others_start(world: World) -> None:
