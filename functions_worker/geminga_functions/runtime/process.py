@@ -114,6 +114,7 @@ class ProcessInstance:
         self._output = output
         self._failed: Failed | None = None
         self._is_stopping = False
+        self._is_reaped = False
         self._answers: dict[int, asyncio.Future[str]] = {}
         self._requests = 0
         self._channel = Channel(self._take, lambda _: self._channel_lost(), INSTANCE_CHANNEL)
@@ -169,11 +170,9 @@ class ProcessInstance:
     def kill(self) -> None:
         """As ``RunningInstance.kill``."""
         self._is_stopping = True
-        self._kill_unless_ended()
+        self._kill_unless_reaped()
 
     def _kill_group(self) -> None:
-        # The group of a process that was reaped may live on: children of it. While it does, the
-        # kernel gives its number to no other process.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -199,7 +198,7 @@ class ProcessInstance:
         # An instance without a channel can neither learn that its lease goes on nor be asked to
         # stop. Most that lose it are exiting, and their exit code says more than a SIGKILL would.
         self._has_lost_channel.set()
-        asyncio.get_running_loop().call_later(ENDS_APART_S, self._kill_unless_ended)
+        asyncio.get_running_loop().call_later(ENDS_APART_S, self._kill_unless_reaped)
 
     async def follow(self) -> None:
         """See the process through to its end, whatever that is, and say how it was."""
@@ -228,10 +227,13 @@ class ProcessInstance:
             await self._process.wait()  # the kernel's word is quick, and reaps the process
             raise
         finally:
+            # At once: while children of it live, the number of its group is given to no other.
+            self._is_reaped = True
             self._kill_group()
 
-    def _kill_unless_ended(self) -> None:
-        if not self.ended.done():
+    def _kill_unless_reaped(self) -> None:
+        # The number of a process that was reaped may soon be another's.
+        if not self._is_reaped:
             self._kill_group()
 
     def _ending(self, code: int) -> Ending:
