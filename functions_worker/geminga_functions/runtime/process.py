@@ -22,21 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from geminga_functions.instance.messages import (
-    INSTANCE_CHANNEL,
-    Failed,
-    Lease,
-    Started,
-    StatusAnswer,
-    StatusRequest,
-    Stop,
-    Stopped,
-)
 from geminga_functions.names import InstanceName
+from geminga_functions.runtime.channel import InstanceChannel
 from geminga_functions.runtime.output import OutputFile
 from geminga_functions.runtime.running import Ending, Order
 from geminga_runtime.service import Service
-from geminga_server.control_channel import Channel
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +88,11 @@ class ProcessRunner(Service):
         confine(process.pid, order.memory_bytes)
         # The service ends this task where the worker has no time to end its instances in order.
         self.spawn(instance.follow(), name=f"process of {order.name}")
-        await instance.begin(ours, order)
+        try:
+            await instance.channel.begin(ours, order)
+        except BaseException:
+            instance.kill()
+            raise
         return instance
 
 
@@ -106,63 +100,32 @@ class ProcessInstance:
     """``RunningInstance`` in a process."""
 
     def __init__(self, name: InstanceName, process: Process, output: OutputFile) -> None:
-        self.name = name
         self.pid: int | None = process.pid
-        self.started = asyncio.Event()
+        self.channel = InstanceChannel(name)
+        self.started = self.channel.started
         self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._process = process
         self._output = output
-        self._failed: Failed | None = None
         self._is_stopping = False
         self._is_reaped = False
-        self._answers: dict[int, asyncio.Future[str]] = {}
-        self._requests = 0
-        self._channel = Channel(self._take, lambda _: self._channel_lost(), INSTANCE_CHANNEL)
-        self._has_lost_channel = asyncio.Event()
-
-    async def begin(self, ours: socket.socket, order: Order) -> None:
-        """Tell the process what to run."""
-        ours.settimeout(0)
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.create_unix_connection(lambda: self._channel, sock=ours)
-        except BaseException:
-            ours.close()
-            self.kill()
-            raise
-        self._channel.send(order.start)
 
     def extend_lease(self, until_s: float) -> None:
         """As ``RunningInstance.extend_lease``."""
-        self._channel.send(Lease(until_s))
+        self.channel.extend_lease(until_s)
 
     async def status(self, timeout_s: float) -> str | None:
         """As ``RunningInstance.status``."""
-        if not self._channel.is_open:
-            return None
-        self._requests += 1
-        number = self._requests
-        self._answers[number] = answer = asyncio.get_running_loop().create_future()
-        self._channel.send(StatusRequest(number))
-        try:
-            async with asyncio.timeout(timeout_s):
-                text: str = await answer
-        except TimeoutError:
-            return None
-        else:
-            return text
-        finally:
-            del self._answers[number]
+        return await self.channel.status(timeout_s)
 
     async def stop(self, timeout_s: float) -> None:
         """As ``RunningInstance.stop``."""
         self._is_stopping = True
-        self._channel.send(Stop(timeout_s))
+        self.channel.stop(timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.shield(self.ended)
         except TimeoutError:
-            log.warning("instance does not stop and is killed", extra={"instance": str(self.name)})
+            log.warning("instance does not stop and is killed", extra={"pid": self.pid})
         finally:
             self.kill()
         await asyncio.shield(self.ended)
@@ -176,30 +139,6 @@ class ProcessInstance:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _take(self, _: Channel, message: object) -> None:
-        match message:
-            case Started():
-                self.started.set()
-            case Failed():
-                self._failed = message
-            case Stopped():
-                pass  # the exit follows
-            case StatusAnswer(request_id, status):
-                answer = self._answers.get(request_id)
-                if answer is not None and not answer.done():
-                    answer.set_result(status)
-            case _:
-                log.warning(
-                    "instance sends what only its worker may",
-                    extra={"instance": str(self.name), "kind": type(message).__name__},
-                )
-
-    def _channel_lost(self) -> None:
-        # An instance without a channel can neither learn that its lease goes on nor be asked to
-        # stop. Most that lose it are exiting, and their exit code says more than a SIGKILL would.
-        self._has_lost_channel.set()
-        asyncio.get_running_loop().call_later(ENDS_APART_S, self._kill_unless_reaped)
-
     async def follow(self) -> None:
         """See the process through to its end, whatever that is, and say how it was."""
         process, ending = self._process, Ending("the worker did not follow the process to its end")
@@ -207,7 +146,7 @@ class ProcessInstance:
         try:
             async with asyncio.TaskGroup() as group:
                 copying = group.create_task(self._output.copy(process.stdout))
-                lost = group.create_task(self._has_lost_channel.wait())
+                lost = group.create_task(self._kill_without_channel())
                 code = await self._exit_code()
                 # Its last words may still be in the pipe and in the socket.
                 await asyncio.wait([copying, lost], timeout=ENDS_APART_S)
@@ -215,8 +154,14 @@ class ProcessInstance:
                 lost.cancel()
             ending = self._ending(code)
         finally:
-            self._channel.close()
+            self.channel.close()
             self.ended.set_result(ending)
+
+    async def _kill_without_channel(self) -> None:
+        # An instance without a channel can neither learn that its lease goes on nor be asked to
+        # stop. Most that lose it are exiting, and their exit code says more than a SIGKILL would.
+        await self.channel.is_lost.wait()
+        asyncio.get_running_loop().call_later(ENDS_APART_S, self._kill_unless_reaped)
 
     async def _exit_code(self) -> int:
         """How the process exited, once it has; then nothing of its group runs any more."""
@@ -237,9 +182,8 @@ class ProcessInstance:
             self._kill_group()
 
     def _ending(self, code: int) -> Ending:
-        if self._failed is not None:
-            trace = self._failed.trace or "the instance failed and did not say why"
-            return Ending(trace, self._failed.is_user_error)
+        if self.channel.failed is not None:
+            return self.channel.failed
         if self._is_stopping:
             return Ending()
         how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"

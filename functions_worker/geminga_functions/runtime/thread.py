@@ -1,0 +1,132 @@
+"""An instance in a thread of the worker: for functions that are trusted.
+
+It shares the worker's interpreter, so that it starts at once and takes little memory. Nothing
+limits it, its function's requirements must be the worker's own, and a function that never returns
+keeps its thread, and its instance present, until the worker ends: Python ends no thread by force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from geminga_functions.errors import PackageRefused
+from geminga_functions.names import InstanceName
+from geminga_functions.runtime.channel import InstanceChannel
+from geminga_functions.runtime.running import Ending, Order
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+# How long the end of the channel may come after that of the thread.
+LAST_WORDS_S = 1.0
+
+# What an instance runs: it speaks over its end of the channel, until that ends or it is to stop.
+Serve = Callable[[socket.socket], Coroutine[Any, Any, None]]
+
+
+class ThreadRunner(Service):
+    """Starts instances as threads, each with an event loop of its own on which ``serve`` runs."""
+
+    def __init__(self, serve: Serve) -> None:
+        super().__init__()
+        self._serve = serve
+
+    async def start(self, order: Order) -> ThreadInstance:
+        """As ``InstanceRunner.start``. Raises ``PackageRefused`` for a function that requires what
+        the worker does not have."""
+        if order.python != Path(sys.executable):
+            raise PackageRefused(
+                "the package requires distributions, which instances in threads cannot have"
+            )
+        ours, theirs = socket.socketpair()
+        instance = ThreadInstance(order.name, self._serve, theirs)
+        self.spawn(instance.follow(), name=f"thread of {order.name}")
+        try:
+            await instance.channel.begin(ours, order)
+        except BaseException:
+            instance.kill()
+            raise
+        return instance
+
+
+class ThreadInstance:
+    """``RunningInstance`` in a thread."""
+
+    def __init__(self, name: InstanceName, serve: Serve, theirs: socket.socket) -> None:
+        self.pid: int | None = None
+        self.channel = InstanceChannel(name)
+        self.started = self.channel.started
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[Ending] = self._loop.create_future()
+        self._thread_ended: asyncio.Future[str] = self._loop.create_future()
+        self._is_stopping = False
+        self._name = name
+        # A daemon: one that hangs must not keep the worker from ending.
+        Thread(target=self._run, args=(serve, theirs), name=str(name), daemon=True).start()
+
+    def extend_lease(self, until_s: float) -> None:
+        """As ``RunningInstance.extend_lease``."""
+        self.channel.extend_lease(until_s)
+
+    async def status(self, timeout_s: float) -> str | None:
+        """As ``RunningInstance.status``."""
+        return await self.channel.status(timeout_s)
+
+    async def stop(self, timeout_s: float) -> None:
+        """As ``RunningInstance.stop``; returns as late as the function does."""
+        self._is_stopping = True
+        self.channel.stop(timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self.ended)
+        except TimeoutError:
+            log.warning("instance in a thread does not stop", extra={"instance": str(self._name)})
+        finally:
+            self.kill()
+        await asyncio.shield(self.ended)
+
+    def kill(self) -> None:
+        """As ``RunningInstance.kill``, as far as that goes: the instance sees its channel end."""
+        self._is_stopping = True
+        self.channel.close()
+
+    def _run(self, serve: Serve, theirs: socket.socket) -> None:
+        """In the thread: run the instance to its end, and tell the worker's loop."""
+        trace = ""
+        try:
+            with theirs:
+                asyncio.run(serve(theirs))
+        except BaseException:  # noqa: BLE001 - SystemExit too: a function may raise it
+            trace = traceback.format_exc()
+        with suppress(RuntimeError):  # the worker's loop is closed: nothing waits any more
+            self._loop.call_soon_threadsafe(self._thread_ended.set_result, trace)
+
+    async def follow(self) -> None:
+        """See the thread through to its end, and say how it was."""
+        ending = Ending("the worker did not follow the thread to its end")
+        try:
+            trace = await self._thread_ended
+            # Its last words may still be in the socket, of which it has closed its end.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self.channel.is_lost.wait()
+            ending = self._ending(trace)
+        finally:
+            self.channel.close()
+            self.ended.set_result(ending)
+
+    def _ending(self, trace: str) -> Ending:
+        if self.channel.failed is not None:
+            return self.channel.failed
+        if self._is_stopping:
+            return Ending()
+        return Ending(trace or "the instance ended by itself", is_user_error=True)
