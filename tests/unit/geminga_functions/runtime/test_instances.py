@@ -391,3 +391,50 @@ def test_a_long_trace_keeps_its_beginning_and_its_end() -> None:
     assert len(short) < TRACE_CHARACTERS_MAX + 20
     assert short.startswith("begin")
     assert short.endswith("end")
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_whatever_happens_no_instance_runs_twice_or_without_a_lease(
+    world: World, seed: int
+) -> None:
+    """The runner looks that none runs twice; the rest is looked at after each event."""
+    random = Random(seed)
+    instances, runner = world.instances, world.runner
+    names = [InstanceName(FunctionName("t", "n", f"f{number}"), 0) for number in range(3)]
+    assigned: dict[InstanceName, FunctionMetaData] = {}
+    version = 0
+    for _ in range(150):
+        match random.randrange(8):
+            case 0:
+                version += 1
+                assigned[random.choice(names)] = metadata(version, package=str(version))
+            case 1:
+                assigned.pop(random.choice(names), None)
+            case 2 | 3:
+                world.lease(random.uniform(0.1, 4))
+            case 4 if runner.begun:
+                random.choice(runner.begun).end(Ending("no"))
+            case 5:
+                runner.loads = random.random() < 0.8
+                runner.error = OSError("no memory") if random.random() < 0.2 else None
+            case 6:
+                asked = instances.restart(random.choice(names))
+                await asyncio.wait([asyncio.ensure_future(asked)], timeout=random.random())
+            case _:
+                await asyncio.sleep(random.uniform(0, 3))
+        instances.assign(dict(assigned))
+        await asyncio.sleep(random.choice([0, 0, 0.01, 0.6]))
+        running = [each.order.name for each in runner.begun if not each.ended.done()]
+        assert set(running) <= instances.present()
+        assert instances.has_lease or not running
+    # In the end all that is assigned runs, as it is wanted, and nothing else.
+    runner.loads, runner.error = True, None
+    world.lease(FOR_EVER_S)
+    await asyncio.sleep(200)
+    running = [each for each in runner.begun if not each.ended.done()]
+    assert {each.order.name: each.order.start.version for each in running} == {
+        name: wanted.version for name, wanted in assigned.items()
+    }
+    assert sorted(world.packages.used) == sorted(
+        wanted.packageLocation.packagePath for wanted in assigned.values()
+    )
