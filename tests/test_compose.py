@@ -1,4 +1,5 @@
-"""Proves that the image and the compose file say only what Geminga's commands and settings know.
+"""Proves that the image and the compose file say only what Geminga's commands and settings know,
+and that the dashboards ask for metrics which its parts show.
 
 What is typed into YAML is checked by nobody until a container starts; a wrong variable not even
 then: it is only a warning in a log. What needs an engine is proven in ``tests/containers``.
@@ -17,6 +18,8 @@ from typing import Any
 
 import pytest
 import uvloop.loop as uvloop_module
+from tests.monitoring_files import FOLDER as MONITORING
+from tests.monitoring_files import RECORDED, dashboards, expressions, missing_metrics
 
 from geminga_bookie.config import BookieConfig
 from geminga_broker.config import BrokerConfig
@@ -30,6 +33,17 @@ from geminga_server.config import settings_of
 ROOT = Path(__file__).resolve().parent.parent
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
+SPARK_DOCKERFILE = (ROOT / "docker" / "spark.Dockerfile").read_text()
+# Each service by its name, as it stands in the file.
+SERVICES = dict(
+    re.findall(
+        r"^  ([a-z0-9-]+):\n(.*?)(?=^  \S|^\S|\Z)",
+        COMPOSE.partition("\nservices:\n")[2].partition("\nvolumes:\n")[0],
+        re.MULTILINE | re.DOTALL,
+    )
+)
+# Those that `docker compose up` leaves out.
+PROFILES = {"prometheus": "monitoring", "grafana": "monitoring", "spark": "spark"}
 CONFIGS: dict[str, type[Any]] = {
     "bookie": BookieConfig,
     "broker": BrokerConfig,
@@ -54,7 +68,11 @@ def known_variables() -> set[str]:
 def test_every_variable_is_a_setting() -> None:
     named = set(re.findall(r"\bGEMINGA_[A-Z]+_[A-Z_]+\b", COMPOSE + DOCKERFILE))
     assert named, "the compose file sets nothing?"
-    assert named - known_variables() == set()
+    jobs = set(re.findall(r"\bGEMINGA_[A-Z_]+\b", SERVICES["spark"]))
+    assert named - jobs - known_variables() == set()
+    # What a job of Spark's reads instead of its options.
+    options = (ROOT / "spark_jobs" / "pyspark_geminga" / "jobs" / "_session.py").read_text()
+    assert jobs == set(re.findall(r'_VARIABLE = "(GEMINGA_[A-Z_]+)"', options))
 
 
 def test_every_command_exists() -> None:
@@ -76,10 +94,11 @@ def test_the_image_starts_a_standalone_as_its_options_are() -> None:
     assert Path(folders[-1]) / within == Path("/pulsar/data")
 
 
-def test_the_image_gets_every_folder_that_the_wheel_is_built_from() -> None:
+@pytest.mark.parametrize("dockerfile", [DOCKERFILE, SPARK_DOCKERFILE], ids=["servers", "spark"])
+def test_an_image_gets_every_folder_that_the_wheel_is_built_from(dockerfile: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    copied = set(re.findall(r"^COPY (\w+) \w+$", DOCKERFILE, re.MULTILINE))
+    copied = set(re.findall(r"^COPY (\w+) \w+$", dockerfile, re.MULTILINE))
     assert copied == {package.partition("/")[0] for package in packages}
 
 
@@ -94,11 +113,26 @@ def test_no_container_gets_a_volume_that_nobody_named() -> None:
     assert "VOLUME" not in DOCKERFILE
 
 
-def test_the_image_is_built_once_and_every_part_outlives_a_reboot() -> None:
-    assert COMPOSE.count("build:") == 1
+def test_an_image_is_built_once_and_every_part_outlives_a_reboot() -> None:
+    assert [name for name, text in SERVICES.items() if "build:" in text] == ["zookeeper", "spark"]
     assert re.findall(r"^  restart: (.*)$", COMPOSE, re.MULTILINE) == ["unless-stopped"]
-    # The one that does something once, and ends.
-    assert re.findall(r"^    restart: (.*)$", COMPOSE, re.MULTILINE) == ['"no"']
+    restarts = {
+        name: found[1]
+        for name, text in SERVICES.items()
+        if (found := re.search(r"^    restart: (.*)$", text, re.MULTILINE))
+    }
+    # `initialize` does something once, and ends.
+    monitoring = dict.fromkeys(("prometheus", "grafana"), "unless-stopped")
+    assert restarts == {"initialize": '"no"', **monitoring}
+
+
+def test_only_what_no_client_needs_waits_for_its_profile() -> None:
+    profiles = {
+        name: found[1]
+        for name, text in SERVICES.items()
+        if (found := re.search(r'^    profiles: \["(\w+)"\]$', text, re.MULTILINE))
+    }
+    assert profiles == PROFILES
 
 
 @pytest.mark.parametrize("key", ["name", "start_interval", "version"])
@@ -117,13 +151,88 @@ def with_variables(text: str, variables: dict[str, str]) -> str:
 def test_the_proxy_alone_is_published_at_the_ports_where_it_listens(
     variables: dict[str, str],
 ) -> None:
-    filled = with_variables(COMPOSE, variables)
+    filled = with_variables(SERVICES["proxy"], variables)
     published = re.findall(r'^      - "(\d+):(\d+)"$', filled, re.MULTILINE)
     broker_port, web_port = variables.get("BROKER_PORT", "6650"), variables.get("WEB_PORT", "8080")
     listens = ProxyConfig()
     assert published == [(broker_port, str(listens.port)), (web_port, str(listens.web_port))]
-    assert filled.count("ports:") == 1
-    assert filled.index("ports:") > filled.index("command: proxy")
+    publishing = {name for name, text in SERVICES.items() if "ports:" in text}
+    assert publishing - PROFILES.keys() == {"proxy"}
+    # The monitoring asks nobody who they are: only this machine reaches it.
+    for name in publishing & PROFILES.keys():
+        assert re.search(r'ports:\n      - "127\.0\.0\.1:\$\{\w+:-\d+\}:\d+"\s*\Z', SERVICES[name])
+
+
+def test_prometheus_asks_every_part_for_its_metrics() -> None:
+    config = (MONITORING / "prometheus" / "prometheus.yml").read_text()
+    targets = {
+        target
+        for line in re.findall(r"targets: \[(.*)\]", config)
+        for target in re.findall(r'"([^"]+)"', line)
+    }
+    parts = SERVICES.keys() - PROFILES.keys() - {"initialize"}
+    # Where bookies and ZooKeepers have no other web port, their metrics have one.
+    ports = {"broker": BrokerConfig().web_port, "proxy": ProxyConfig().web_port}
+    assert targets == {f"{part}:{ports.get(part.partition('-')[0], 8000)}" for part in parts}
+    assert config.count("metrics_path: /metrics/") == config.count("job_name:")
+
+
+def test_grafana_finds_the_dashboards_and_prometheus_where_the_compose_file_puts_them() -> None:
+    mounts = dict(re.findall(r"- \./docker/monitoring/(\S+?):(/\S+):ro", COMPOSE))
+    assert all((MONITORING / source).is_dir() for source in mounts)
+    provisioning = MONITORING / "grafana" / "provisioning"
+    (provider,) = (provisioning / "dashboards").iterdir()
+    assert f"path: {mounts['grafana/dashboards']}\n" in provider.read_text()
+    home = re.search(r"HOME_DASHBOARD_PATH: (\S+)", COMPOSE)
+    assert home is not None
+    at = Path(home[1])
+    assert (str(at.parent), at.name in dashboards()) == (mounts["grafana/dashboards"], True)
+    (source,) = (provisioning / "datasources").iterdir()
+    assert "url: http://prometheus:9090\n" in source.read_text()
+    uid = re.search(r"uid: (\w+)", source.read_text())
+    assert uid is not None
+    panels = [panel for each in dashboards().values() for panel in each["panels"]]
+    assert {panel["datasource"]["uid"] for panel in panels} == {uid[1]}
+
+
+def test_dashboards_and_panels_can_be_told_apart_and_do_not_overlap() -> None:
+    boards = dashboards().values()
+    assert len({board["uid"] for board in boards}) == len({board["title"] for board in boards}) == 4
+    for board in boards:
+        places = [panel["gridPos"] for panel in board["panels"]]
+        assert max(place["x"] + place["w"] for place in places) <= 24
+        cells = [
+            (column, line)
+            for place in places
+            for column in range(place["x"], place["x"] + place["w"])
+            for line in range(place["y"], place["y"] + place["h"])
+        ]
+        assert len(cells) == len(set(cells)), board["title"]
+        for told in ("id", "title"):
+            assert len({panel[told] for panel in board["panels"]}) == len(places)
+
+
+def test_every_metric_of_a_dashboard_or_an_alert_is_one_that_a_part_shows() -> None:
+    names = {name for recorded in RECORDED.values() for name in recorded}
+    asked = dict(expressions())
+    assert len(asked) > 60
+    missing = {
+        where: lacks for where, each in asked.items() if (lacks := missing_metrics(each, names))
+    }
+    assert missing == {}
+
+
+@pytest.mark.parametrize(
+    ("expression", "missing"),
+    [
+        ("sum by (job) (rate(lost_total[1m])) > 0", {"lost_total"}),
+        ('up{lost="1"} == 0 or vector(0)', set[str]()),
+        ('{__name__=~"lost_.+_usage"} > 85', {"lost_.+_usage"}),
+        ("max(kept / on (lost) lost)", {"lost"}),
+    ],
+)
+def test_metrics_are_found_in_expressions(expression: str, missing: set[str]) -> None:
+    assert missing_metrics(expression, {"kept"}) == missing
 
 
 def test_a_library_without_symbols_still_works(tmp_path: Path) -> None:
@@ -173,7 +282,11 @@ def compose_command() -> list[str]:
 
 def test_docker_understands_the_compose_file() -> None:
     checked = subprocess.run(
-        [*compose_command(), "--file", str(ROOT / "docker-compose.yml"), "config", "--quiet"],
+        [
+            *(*compose_command(), "--file", str(ROOT / "docker-compose.yml")),
+            *(word for profile in sorted({*PROFILES.values()}) for word in ("--profile", profile)),
+            *("config", "--quiet"),
+        ],
         capture_output=True,
         text=True,
         timeout=CONFIG_TIMEOUT_S,

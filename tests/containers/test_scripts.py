@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 BIN = ROOT / "docker" / "bin"
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
+# Services of other programs, which have their profiles.
+OTHERS = ("prometheus", "grafana", "spark")
 # Words as a shell would be given them, one a line.
 TELL = '#!/bin/sh\nprintf "%s\\n" "$(basename "$0")" "$@"\n'
 CONFIGS = {
@@ -157,15 +159,15 @@ def test_what_the_compose_file_sets_are_settings() -> None:
         assert mine
         assert mine <= known
         variables -= mine
+    variables -= {"GEMINGA_SERVICE_URL", "GEMINGA_ADMIN_URL"}  # of Spark's jobs
     zookeepers = {"GEMINGA_ZOOKEEPER_BIND_ADDRESS", "GEMINGA_ZOOKEEPER_DATA_DIRECTORY"}
     assert variables == zookeepers
 
 
 def test_the_compose_file_starts_commands_whose_health_can_be_asked() -> None:
-    services = set(
-        re.findall(r"^  ([a-z0-9-]+):$", COMPOSE.split("\nservices:\n")[1], re.MULTILINE)
-    )
-    assert services == {*PARTS, "initialize"}
+    listed = COMPOSE.split("\nservices:\n")[1].split("\nvolumes:\n")[0]
+    services = set(re.findall(r"^  ([a-z0-9-]+):$", listed, re.MULTILINE))
+    assert services == {*PARTS, "initialize", *OTHERS}
     commands = set(re.findall(r"^ +command: (\S+)$", COMPOSE, re.MULTILINE))
     assert commands == {"zookeeper", "bookie", "broker", "proxy"}
     assert commands <= PROBES.keys()
