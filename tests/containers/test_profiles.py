@@ -100,6 +100,7 @@ def test_spark_reads_what_clients_sent(engine: Engine, cluster: ComposedCluster)
     def spark(*words: str) -> str:
         return cluster.compose("run", "--rm", "-T", "spark", *words)
 
+    assert "available as 'spark'" in spark()  # the shell, which ends with its input
     assert f"read {list(range(100))}" in spark("python", "-c", READ)
     spark(*JOB, "--output", "/spark/stats")
     assert "counted 100" in spark("python", "-c", COUNT)  # the volume is kept between containers
