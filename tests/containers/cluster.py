@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 BROKERS = ("broker-1", "broker-2")
 PARTS = ("zookeeper", "bookie-1", "bookie-2", "bookie-3", *BROKERS, "proxy")
+PROFILES = ("monitoring", "spark")
 NETWORK = "checkout_default"  # the folder's name as the engine sees it, and the usual network
 HEALTHY_TIMEOUT_S = 90.0
 README_EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -85,8 +86,9 @@ class ComposedCluster:
         log.info("up after %.1f s, all healthy after %.1f s", up_s, healthy_s)
 
     def down(self) -> None:
-        """Take all of it away, volumes too."""
-        self.compose("down", "--volumes")
+        """Take all of it away, volumes too, and what profiles added."""
+        profiles = (word for profile in PROFILES for word in ("--profile", profile))
+        self.compose(*profiles, "down", "--volumes")
 
     def container(self, part: str) -> str:
         """The id of a part's container."""
