@@ -1,4 +1,4 @@
-# Spark with the data source and the jobs of Geminga, for itself: of the servers it has nothing.
+# Spark with the data source and the jobs of Geminga, and without what servers need:
 #
 #   docker build -t geminga-spark -f docker/spark.Dockerfile .
 #
