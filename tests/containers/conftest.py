@@ -31,7 +31,7 @@ def engine(
 ) -> Generator[Engine]:
     """An engine of today, then the oldest one that the compose file is for."""
     release: Release = request.param
-    # Not by the way, where all tests are run: it takes a quarter of an hour and 4 GB of the cache.
+    # Not by the way, where all tests are run: it takes a quarter of an hour and 12 GB of the cache.
     if "containers" not in request.config.option.markexpr:
         pytest.skip("make test-containers runs this")
     if not sys.platform.startswith("linux") or os.geteuid() != 0:

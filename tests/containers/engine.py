@@ -37,9 +37,11 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 RUN_TIMEOUT_S = 900.0
 # What is kept of images' layers, so that only what changed is built again: BuildKit's by size,
-# those of the builder before it, which are images without a name, by age.
+# those of the builder before it, which are images without a name, by age, unless all that an engine
+# keeps is larger than this. What one build of every image leaves is 4 GB, of which Spark's is most.
 LAYERS_MAX = "2GB"
 UNUSED_MAX = "72h"
+KEPT_MEGABYTES_MAX = 5000
 
 # Every path is below the root that becomes /, so that dockerd and its client see the same files.
 ENTER = """
@@ -172,7 +174,10 @@ class Engine:
 
     def _limit_cache(self) -> None:
         """Forget layers that no build has used for long, or that are too many."""
-        self.run("docker", "image", "prune", "--force", "--filter", f"until={UNUSED_MAX}")
+        is_too_large = int(self.words("du", "-smx", "/engine")[0]) > KEPT_MEGABYTES_MAX
+        unused = () if is_too_large else ("--filter", f"until={UNUSED_MAX}")
+        self.run("docker", "image", "prune", "--force", *unused)
+        # After the images: BuildKit keeps each layer that one of them has.
         self.run("docker", "builder", "prune", "--force", "--keep-storage", LAYERS_MAX)
 
     def _import_base(self, archive: Path) -> None:
