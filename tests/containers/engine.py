@@ -39,7 +39,7 @@ RUN_TIMEOUT_S = 900.0
 # What is kept of images' layers, so that only what changed is built again: BuildKit's by size,
 # those of the builder before it, which are images without a name, by age, unless all that an engine
 # keeps is larger than this. What one build of every image leaves is 4 GB, of which Spark's is most.
-LAYERS_MAX = "2GB"
+LAYERS_MAX = "3GB"
 UNUSED_MAX = "72h"
 KEPT_MEGABYTES_MAX = 5000
 
