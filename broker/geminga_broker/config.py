@@ -23,7 +23,15 @@ from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.config import TopicsConfig
 from geminga_ledger import LedgerConfig
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
-from geminga_server.tls_config import BookieClientTlsConfig, TlsConfig
+from geminga_server.tls_config import BookieClientTlsConfig, BrokerClientTlsConfig, TlsConfig
+
+# What each of the broker's own ports speaks, by the name of its setting.
+SCHEME_OF_PORT = {
+    "port": "pulsar",
+    "web_port": "http",
+    "port_tls": "pulsar+ssl",
+    "web_port_tls": "https",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +65,10 @@ class BrokerConfig(PartConfig):
     web_port_tls: Annotated[Port, Upstream("webServicePortTls")] = 8443
     """The port of REST and metrics with TLS, where there is a certificate; 0 takes a free one."""
     tls: TlsConfig = field(default_factory=TlsConfig)
+    tls_only: bool = False
+    """Leave `port` and `web_port` closed, as Pulsar does where `brokerServicePort` and
+    `webServicePort` are empty; it takes a certificate."""
+    broker_client_tls: BrokerClientTlsConfig = field(default_factory=BrokerClientTlsConfig)
     bookkeeper_tls: BookieClientTlsConfig = field(default_factory=BookieClientTlsConfig)
     listeners: Annotated[ListenerConfig, INLINE] = field(default_factory=ListenerConfig)
     former_broker_ids: tuple[str, ...] = ()
@@ -80,6 +92,8 @@ class BrokerConfig(PartConfig):
     """Over how long rates are measured."""
 
     def __post_init__(self) -> None:
+        if self.tls_only and not self.tls.is_on:
+            raise ValueError("tls_only wants TLS, for which tls.certificate_file is missing")
         secured = next((each for each in self.listeners.binds if each.is_tls), None)
         if secured is not None and not self.tls.is_on:
             raise ValueError(
@@ -90,15 +104,17 @@ class BrokerConfig(PartConfig):
     @property
     def ports(self) -> Mapping[str, int]:
         """The ports of its own that it listens on, by the names of their settings."""
-        ports = {"port": self.port, "web_port": self.web_port}
+        plain = {} if self.tls_only else {"port": self.port, "web_port": self.web_port}
         secured = {"port_tls": self.port_tls, "web_port_tls": self.web_port_tls}
-        return ports | secured if self.tls.is_on else ports
+        return plain | secured if self.tls.is_on else plain
 
     @property
     def binds(self) -> tuple[BindAddress, ...]:
         """All it listens on: its own ports, then the further ones of its listeners."""
-        schemes = zip(("pulsar", "http", "pulsar+ssl", "https"), self.ports.values(), strict=False)
-        own = (BindAddress("", scheme, self.bind_address, port) for scheme, port in schemes)
+        own = (
+            BindAddress("", SCHEME_OF_PORT[name], self.bind_address, port)
+            for name, port in self.ports.items()
+        )
         return (*own, *self.listeners.binds)
 
     @property
@@ -111,14 +127,19 @@ class BrokerConfig(PartConfig):
     @property
     def address(self) -> BrokerAddress:
         """Where the broker is reached: at its internal listener, or else at its advertised host."""
-        host, listeners = self.advertised_host, self.listeners.advertised
+        host, ports, listeners = self.advertised_host, self.ports, self.listeners.advertised
+
+        def url(port_name: str) -> str:
+            scheme = SCHEME_OF_PORT[port_name]
+            own = f"{scheme}://{host}:{ports[port_name]}" if port_name in ports else ""
+            return listeners.url(scheme) or own
+
         return BrokerAddress(
-            broker_id=f"{host}:{self.web_port}",
-            broker_url=listeners.url("pulsar") or f"pulsar://{host}:{self.port}",
-            http_url=listeners.url("http") or f"http://{host}:{self.web_port}",
-            broker_url_tls=listeners.url("pulsar+ssl")
-            or (f"pulsar+ssl://{host}:{self.port_tls}" if self.tls.is_on else ""),
-            http_url_tls=listeners.url("https")
-            or (f"https://{host}:{self.web_port_tls}" if self.tls.is_on else ""),
+            # As upstream: the port of HTTPS stands for the broker where it serves no HTTP.
+            broker_id=f"{host}:{ports.get('web_port', self.web_port_tls)}",
+            broker_url=url("port"),
+            http_url=url("web_port"),
+            broker_url_tls=url("port_tls"),
+            http_url_tls=url("web_port_tls"),
             listeners=listeners.records,
         )

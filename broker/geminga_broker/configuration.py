@@ -31,19 +31,17 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
         for each in settings_of(BrokerConfig).values()
         if each.upstream is not None
     }
-    has_tls = config.tls.is_on
     told |= FIXED | {
         "metadataStoreUrl": f"zk:{config.zookeeper}",
         "metadataStoreSessionTimeoutMillis": config.zookeeper_session_timeout_s * 1000,
         "advertisedAddress": config.advertised_host,
         "advertisedListeners": ",".join(config.listeners.advertised_listeners),
         "bindAddresses": ",".join(config.listeners.bind_addresses),
-        # Java's words for a number that need not be there.
-        "brokerServicePort": f"Optional[{config.port}]",
-        "webServicePort": f"Optional[{config.web_port}]",
-        "brokerServicePortTls": f"Optional[{config.port_tls}]" if has_tls else "Optional.empty",
-        "webServicePortTls": f"Optional[{config.web_port_tls}]" if has_tls else "Optional.empty",
-        "tlsEnabled": has_tls,
+        "brokerServicePort": _optional(config.ports.get("port")),
+        "webServicePort": _optional(config.ports.get("web_port")),
+        "brokerServicePortTls": _optional(config.ports.get("port_tls")),
+        "webServicePortTls": _optional(config.ports.get("web_port_tls")),
+        "tlsEnabled": config.tls.is_on,
         "bookkeeperTLSClientAuthentication": config.bookkeeper_tls.is_on,
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (
             config.policies.inactivity.unused_s_max or ""
@@ -51,6 +49,11 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
         **_auto_creation(told.pop("defaultNumPartitions")),
     }
     return {name: _words(value) for name, value in told.items()}
+
+
+def _optional(number: int | None) -> str:
+    """Java's words for a number that need not be there."""
+    return "Optional.empty" if number is None else f"Optional[{number}]"
 
 
 def _auto_creation(partitions: object) -> dict[str, object]:

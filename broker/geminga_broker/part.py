@@ -36,6 +36,7 @@ from geminga_server.rest_calls import HttpCalls
 from geminga_server.run import StopRequest, run_part
 from geminga_server.supervision import part_name
 from geminga_server.tls import accepting_tls
+from geminga_server.tls_config import BrokerClientTlsConfig
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
                 authorizer=ALLOW_ALL,
                 usage=ProcessUsage(clock),
                 tls_network=AsyncioNetwork(tls) if tls else None,
-                calls=HttpCalls(),
+                calls=calls_to_brokers(config.broker_client_tls),
             )
         )
         services = broker.services(runtime_configuration(config))
@@ -113,15 +114,21 @@ def settled(config: BrokerConfig, files: OpenFiles) -> BrokerConfig:
     host = config.bind_address
     for bind in config.listeners.binds:
         free_port(bind.host, bind.port)
-    has_tls = config.tls.is_on
+    ports = {name: free_port(host, port) for name, port in config.ports.items()}
     return replace(
         config,
-        port=free_port(host, config.port),
-        web_port=free_port(host, config.web_port),
-        port_tls=free_port(host, config.port_tls) if has_tls else config.port_tls,
-        web_port_tls=free_port(host, config.web_port_tls) if has_tls else config.web_port_tls,
+        port=ports.get("port", config.port),
+        web_port=ports.get("web_port", config.web_port),
+        port_tls=ports.get("port_tls", config.port_tls),
+        web_port_tls=ports.get("web_port_tls", config.web_port_tls),
         connections=connections_allowed(config.connections, files),
     )
+
+
+def calls_to_brokers(config: BrokerClientTlsConfig) -> HttpCalls:
+    """How this broker asks others. Raises ``ServerStartError`` where files cannot be used."""
+    config.context()
+    return HttpCalls(tls=config.context, prefers_tls=config.enabled)
 
 
 async def check_health(broker: Broker) -> None:
@@ -150,10 +157,11 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
     addresses = {
         "pulsar": address.broker_url,
         "web": address.http_url,
-        "metrics": f"{address.http_url}/metrics/",
+        "metrics": f"{address.rest_url}/metrics/",
+        "pulsar_tls": address.broker_url_tls,
+        "web_tls": address.http_url_tls,
     }
-    if broker.config.tls.is_on:
-        addresses |= {"pulsar_tls": address.broker_url_tls, "web_tls": address.http_url_tls}
+    addresses = {purpose: url for purpose, url in addresses.items() if url}
     connections_max = broker.config.connections.connections_max
     log.info("broker serves", extra={**addresses, "connections_max": connections_max})
     commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 from urllib.parse import urljoin, urlsplit
 
-from geminga_server.errors import ServerUnreachable
+from geminga_server.errors import ServerStartError, ServerUnreachable
 
 # An operator waits longer for his answer; a broker that does not answer is found out by others.
 CALL_TIMEOUT_S = 30.0
@@ -73,19 +73,35 @@ class RestAnswer:
 class RestCalls(Protocol):
     """Asks other servers; the one way in which servers ask each other over REST."""
 
+    @property
+    def prefers_tls(self) -> bool:
+        """Whether servers that serve HTTP and HTTPS are to be asked over HTTPS."""
+        ...
+
     async def call(self, call: RestCall) -> RestAnswer:
         """The answer to one request. Raises ``ServerUnreachable``."""
         ...
 
 
 class HttpCalls:
-    """``RestCalls`` over HTTP, and with ``tls`` over HTTPS."""
+    """``RestCalls`` over HTTP and HTTPS. ``tls`` makes the context of each connection, in a thread:
+    it may read files; without it the system's authorities are trusted."""
 
     def __init__(
-        self, *, tls: ssl.SSLContext | None = None, timeout_s: float = CALL_TIMEOUT_S
+        self,
+        *,
+        tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
+        prefers_tls: bool = False,
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
         self._tls = tls
+        self._prefers_tls = prefers_tls
         self._timeout_s = timeout_s
+
+    @property
+    def prefers_tls(self) -> bool:
+        """As ``RestCalls.prefers_tls``."""
+        return self._prefers_tls
 
     async def call(self, call: RestCall) -> RestAnswer:
         """As ``RestCalls.call``."""
@@ -102,7 +118,7 @@ class HttpCalls:
                     call = replace(call, url=urljoin(call.url, answer.location))
         except TimeoutError:
             raise ServerUnreachable(f"{host} did not answer in {timeout_s:g} s") from None
-        except OSError as error:
+        except (OSError, ServerStartError) as error:  # the latter: files of TLS cannot be used now
             raise ServerUnreachable(f"{host} cannot be reached: {error}") from error
         raise ServerUnreachable(f"{host} redirects on and on: {call.url}")
 
@@ -115,7 +131,7 @@ class HttpCalls:
         connection: http.client.HTTPConnection
         if url.scheme == "https":
             connection = http.client.HTTPSConnection(
-                url.hostname, url.port, timeout=timeout_s, context=self._tls
+                url.hostname, url.port, timeout=timeout_s, context=self._tls()
             )
         else:
             connection = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)
@@ -135,6 +151,8 @@ class HttpCalls:
 
 class _NoCalls:
     """A server that reaches no other: a broker alone in a test or a simulation."""
+
+    prefers_tls = False
 
     async def call(self, call: RestCall) -> RestAnswer:
         """Refuse."""

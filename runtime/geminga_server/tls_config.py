@@ -139,6 +139,39 @@ class BookieClientTlsConfig:
             raise ServerStartError(f"bookkeeper_tls: files cannot be used: {error}") from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerClientTlsConfig:
+    """How a broker asks other brokers over HTTPS. Files are in PEM form, and read for each
+    connection."""
+
+    enabled: Annotated[bool, Upstream("brokerClientTlsEnabled")] = False
+    """Ask brokers over HTTPS where they serve HTTP too; those that serve HTTPS alone are asked over
+    it in any case."""
+    trust_file: Annotated[str, Upstream("brokerClientTrustCertsFilePath")] = ""
+    """The certificates of the authorities that sign those of brokers; empty: the system's."""
+    certificate_file: Annotated[str, Upstream("brokerClientCertificateFilePath")] = ""
+    """The certificate that other brokers are shown; empty: none."""
+    key_file: Annotated[str, Upstream("brokerClientKeyFilePath")] = ""
+    """Its key, not encrypted; empty: it stands in the file of the certificate."""
+    check_hostname: Annotated[bool, Upstream("tlsHostnameVerificationEnabled")] = True
+    """Take a broker's certificate only where it is for the host that the broker is asked at."""
+
+    def context(self) -> SSLContext:
+        """What a connection is made with, from the files as they are now.
+
+        Reads files. Raises ``ServerStartError`` where one cannot be used.
+        """
+        try:
+            return client_context(
+                self.trust_file,
+                self.certificate_file,
+                self.key_file,
+                check_hostname=self.check_hostname,
+            )
+        except (OSError, ValueError) as error:
+            raise ServerStartError(f"broker_client_tls: files cannot be used: {error}") from error
+
+
 def client_context(
     trust_file: str, certificate_file: str, key_file: str, *, check_hostname: bool
 ) -> SSLContext:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import ssl
 import subprocess
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -30,14 +31,15 @@ class BrokerProcess(PartProcess):
 
     url: str = ""
     web: str = ""
+    tls: ssl.SSLContext | None = None
 
     @property
     def id(self) -> str:
-        return self.web.removeprefix("http://")
+        return self.web.partition("://")[2]
 
     def rest(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """One request to this broker."""
-        return rest(self.web, method, path, body)
+        return rest(self.web, method, path, body, self.tls)
 
 
 @dataclass(slots=True)
@@ -48,13 +50,14 @@ class BrokerGroup:
     directory: Path
     stack: ExitStack
     brokers: list[BrokerProcess] = field(default_factory=list[BrokerProcess])
+    # Who signs the certificates of the brokers that serve TLS alone.
+    tls: ssl.SSLContext | None = None
 
     @property
     def service_url(self) -> str:
         """All brokers, as a client is told them."""
-        return "pulsar://" + ",".join(
-            broker.url.removeprefix("pulsar://") for broker in self.brokers
-        )
+        scheme = self.brokers[0].url.partition("://")[0]
+        return f"{scheme}://" + ",".join(each.url.partition("://")[2] for each in self.brokers)
 
     def start_part(self, part: str, name: str, *options: str) -> PartProcess:
         """Start a part and wait until it serves."""
@@ -70,9 +73,9 @@ class BrokerGroup:
         session = ("--zookeeper-session-timeout-s", str(SESSION_S))
         part = self.start_part("broker", name, *where, *ports, *session, *options)
         line = part.wait_for("broker serves")
-        found = re.search(r"pulsar=(\S+).* web=(\S+)", line)
+        found = re.search(r"pulsar(?:_tls)?=(\S+).*? web(?:_tls)?=(\S+)", line)
         assert found, line
-        broker = BrokerProcess(part.name, part.log, part.process, found[1], found[2])
+        broker = BrokerProcess(part.name, part.log, part.process, found[1], found[2], self.tls)
         self.brokers.append(broker)
         return broker
 
@@ -86,15 +89,21 @@ class BrokerGroup:
             "GET", f"/lookup/v2/topic/{topic.replace('://', '/')}"
         )
         assert status == 200, found
-        return self.named(found["brokerUrl"])
+        return self.named(found["brokerUrl"] or found["brokerUrlTls"])
 
 
 @contextmanager
-def broker_group(directory: Path, *, brokers: int, bookies: int = 1) -> Generator[BrokerGroup]:
-    """So many brokers over so many bookies, of an empty cluster."""
+def broker_group(
+    directory: Path,
+    *options: str,
+    brokers: int,
+    bookies: int = 1,
+    tls: ssl.SSLContext | None = None,
+) -> Generator[BrokerGroup]:
+    """So many brokers, with these options, over so many bookies, of an empty cluster."""
     with ExitStack() as stack:
         port = stack.enter_context(ReservedPort("127.0.0.1", 0)).port
-        group = BrokerGroup(f"127.0.0.1:{port}", directory, stack)
+        group = BrokerGroup(f"127.0.0.1:{port}", directory, stack, tls=tls)
         data = ("--data-dir", str(directory / "zookeeper"))
         group.start_part("zookeeper", "zookeeper", *data, "--port", str(port), "--metrics-port=0")
         _initialize(group.zookeeper)
@@ -104,7 +113,7 @@ def broker_group(directory: Path, *, brokers: int, bookies: int = 1) -> Generato
             ports = ("--port", "0", "--http-port", "0")
             group.start_part("bookie", name, "--zookeeper", group.zookeeper, *own, *ports)
         for _ in range(brokers):
-            group.start_broker()
+            group.start_broker(*options)
         yield group
 
 

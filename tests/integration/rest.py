@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.error
 import urllib.request
 from typing import Any
@@ -10,7 +11,13 @@ from typing import Any
 TIMEOUT_S = 60.0
 
 
-def rest(web_service_url: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
+def rest(
+    web_service_url: str,
+    method: str,
+    path: str,
+    body: object = None,
+    tls: ssl.SSLContext | None = None,
+) -> tuple[int, Any]:
     """Status and decoded JSON of one request; None for an empty answer."""
     request = urllib.request.Request(
         web_service_url + path,
@@ -19,7 +26,7 @@ def rest(web_service_url: str, method: str, path: str, body: object = None) -> t
         headers={} if body is None else {"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=tls) as answer:
             status, content = answer.status, answer.read()
     except urllib.error.HTTPError as refused:
         with refused:

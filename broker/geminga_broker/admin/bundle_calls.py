@@ -32,34 +32,36 @@ class BundleCalls:
         there, as a client would. Raises ``ServerUnreachable``, ``ServiceNotReady``."""
         path = f"/lookup/v2/topic/persistent/{bundle.namespace}/{quote(name_in(bundle), safe='')}"
         word = "true" if asked.is_authoritative else "false"
-        url = f"{asked.rest_url}{path}?authoritative={word}"
-        await self._ask(RestCall("GET", url))
+        await self._ask(RestCall("GET", f"{self._url(asked)}{path}?authoritative={word}"))
 
-    async def unload(self, owner_url: str, bundle: str, destination: str) -> None:
+    async def unload(self, owner: Owner, bundle: str, destination: str) -> None:
         """As ``BundleMover.unload``."""
-        await self._change(owner_url, bundle, "unload", {"destinationBroker": destination})
+        await self._change(owner, bundle, "unload", {"destinationBroker": destination})
 
-    async def split(self, owner_url: str, bundle: str, *, unload: bool) -> None:
+    async def split(self, owner: Owner, bundle: str, *, unload: bool) -> None:
         """As ``BundleMover.split``."""
-        await self._change(owner_url, bundle, "split", {"unload": str(unload).lower()})
+        await self._change(owner, bundle, "split", {"unload": str(unload).lower()})
 
     async def non_persistent_topics(self, bundle: Bundle, owner: Owner) -> list[TopicName]:
         """The non-persistent topics that ``owner`` has open in its bundle. Raises
         ``ServerUnreachable``, ``ServiceNotReady``: no answer is not an empty one."""
         path = f"/admin/v2/non-persistent/{bundle.namespace}/{bundle.name}"
-        url = f"{owner.rest_url}{path}?includeSystemTopic=true"
+        url = f"{self._url(owner)}{path}?includeSystemTopic=true"
         answer = await self._ask(RestCall("GET", url))
         return [TopicName.parse(name) for name in cast("list[str]", answer.json())]
 
     async def _change(
-        self, owner_url: str, bundle: str, action: str, query: Mapping[str, str]
+        self, owner: Owner, bundle: str, action: str, query: Mapping[str, str]
     ) -> None:
         words = urlencode({"authoritative": "false", **query})
-        url = f"{owner_url}/admin/v2/namespaces/{bundle}/{action}?{words}"
+        url = f"{self._url(owner)}/admin/v2/namespaces/{bundle}/{action}?{words}"
         # A redirect says that the bundle has moved since the owner reported it: what was decided
         # by that report is not done to another broker.
         timeout_s = self._unload_timeout_s
         await self._ask(RestCall("PUT", url, timeout_s=timeout_s, follows_redirects=False))
+
+    def _url(self, owner: Owner) -> str:
+        return owner.rest_url(is_tls=self._calls.prefers_tls)
 
     async def _ask(self, call: RestCall) -> RestAnswer:
         answer = await self._calls.call(call)

@@ -58,7 +58,7 @@ async def ask(
         sent = bytes(getattr(request.state, "body", b""))
     else:
         headers["content-type"] = "application/json"
-    url = f"{owner.rest_url}{path}?{urlencode(words)}"
+    url = f"{owner.rest_url(is_tls=calls.prefers_tls)}{path}?{urlencode(words)}"
     answer = await calls.call(RestCall(method or request.method, url, headers, sent))
     if not answer.is_success:
         raise RestError(answer.status, answer.reason)

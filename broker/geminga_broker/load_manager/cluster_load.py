@@ -19,7 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from geminga_broker.ownership.address import Owner, Standing
 from geminga_broker.ownership.load import used_share
+from geminga_broker.ownership.placement import candidate
 from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
 
 # Bundles that are not owned keep their last cost: those of 200,000 take 40 MB.
@@ -78,9 +80,9 @@ class BrokerLoad:
         self.usage = max(map(used_share, (report.cpu, report.bandwidth_in, report.bandwidth_out)))
 
     @property
-    def url(self) -> str:
-        """Where its REST side is reached: without TLS, if that is served."""
-        return self.report.web_service_url or self.report.web_service_url_tls or ""
+    def owner(self) -> Owner:
+        """Where it is reached, as the owner of its bundles."""
+        return candidate(self.report, Standing.OWNS)
 
     def add(self, bundle: str, cost: float) -> None:
         """Count a bundle, or its new cost."""

@@ -25,6 +25,7 @@ from geminga_broker.load_manager.history import HistoryRecords, LoadHistory, cos
 from geminga_broker.load_manager.placement import LeastLoaded
 from geminga_broker.load_manager.shedding import Move, Shedder
 from geminga_broker.load_manager.splitting import bundles_to_split
+from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.ownership import ViewBrokers
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_runtime.clock import Clock
@@ -48,14 +49,14 @@ CountBundles = Callable[[NamespaceName], Awaitable[int]]
 
 class BundleMover(Protocol):
     """What the load manager has owners do. Bundles are named ``tenant/namespace/0x…_0x…``, owners
-    by the URL of their REST side, destinations by their id. All raise ``GemingaError``, also where
+    by their addresses, destinations by their id. All raise ``GemingaError``, also where
     the owner asked owns the bundle no more."""
 
-    async def unload(self, owner_url: str, bundle: str, destination: str) -> None:
+    async def unload(self, owner: Owner, bundle: str, destination: str) -> None:
         """Return when the owner has handed the bundle on to the broker ``destination``."""
         ...
 
-    async def split(self, owner_url: str, bundle: str, *, unload: bool) -> None:
+    async def split(self, owner: Owner, bundle: str, *, unload: bool) -> None:
         """Return when the owner has split the bundle, and with ``unload`` given up its halves."""
         ...
 
@@ -168,7 +169,7 @@ class LoadManager(Service):
         self.load.expect(move.bundle, move.destination, now_s)
         self.load.note_moved(move.bundle, now_s)
         try:
-            await self._mover.unload(source.url, move.bundle, move.destination)
+            await self._mover.unload(source.owner, move.bundle, move.destination)
         except GemingaError as error:
             self.load.cancel(move.bundle)
             log.warning("bundle not moved by load", extra={**facts, "why": str(error)})
@@ -205,7 +206,7 @@ class LoadManager(Service):
                 log.info("bundle not split: its namespace has enough", extra=facts)
                 return
             unload = self._config.load_balancer_auto_unload_split_bundles_enabled
-            await self._mover.split(owner.url, bundle, unload=unload)
+            await self._mover.split(owner.owner, bundle, unload=unload)
         except GemingaError as error:
             log.warning("bundle not split by load", extra={**facts, "why": str(error)})
         else:

@@ -24,6 +24,11 @@ class BrokerAddress:
     http_url_tls: str = ""
     listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
 
+    @property
+    def rest_url(self) -> str:
+        """The URL of its REST side that stands for the broker: without TLS where it serves that."""
+        return self.http_url or self.http_url_tls
+
 
 class Standing(Enum):
     """Why a lookup names a broker."""
@@ -56,10 +61,11 @@ class Owner:
         """Whether that broker is to take the word of who asks for it that the bundle is its."""
         return self.standing is not Standing.DECIDES
 
-    @property
-    def rest_url(self) -> str:
-        """Where other brokers ask it over REST: without TLS where it serves that too."""
-        return self.http_url or self.http_url_tls
+    def rest_url(self, *, is_tls: bool) -> str:
+        """Where other brokers ask it over REST: with TLS or without as they want it, where it
+        serves both, else as it serves it."""
+        plain, secured = self.http_url, self.http_url_tls
+        return (secured or plain) if is_tls else (plain or secured)
 
     def at_listener(self, name: str) -> Owner:
         """The owner as clients of that listener are told it; "" is any client's.

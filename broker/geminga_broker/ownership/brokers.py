@@ -72,7 +72,7 @@ class Brokers(Service):
         self._election = LeaderElection(
             coordination,
             LEADER_PATH,
-            LeaderBroker(broker_id=address.broker_id, service_url=address.http_url),
+            LeaderBroker(broker_id=address.broker_id, service_url=address.rest_url),
             is_past=self._is_past_leader,
             on_leading=self._leading_changed,
         )

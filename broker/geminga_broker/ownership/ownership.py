@@ -281,7 +281,7 @@ class Ownership(Service):
     def _is_past(self, record: BundleOwner) -> bool:
         # With listeners the URL need not be made of the id.
         web_url = record.http_url or record.http_url_tls or ""
-        return web_url == self.address.http_url or broker_id_of_url(web_url) in self._past_ids
+        return web_url == self.address.rest_url or broker_id_of_url(web_url) in self._past_ids
 
 
 def _record_of(address: BrokerAddress) -> BundleOwner:

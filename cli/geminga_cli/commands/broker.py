@@ -38,7 +38,7 @@ PAGES = HelpPages(
         Subject(
             "tls",
             "TLS: ports, certificates, who is trusted",
-            ("*port_tls", "tls.*", "bookkeeper_tls.*"),
+            ("*port_tls", "tls*", "broker_client_tls.*", "bookkeeper_tls.*"),
         ),
         Subject("load", "how bundles are placed, moved and split by load", ("load_*",)),
         Subject("cluster*", "where the cluster is", ("cluster*", "initialize", "zookeeper*")),

@@ -61,7 +61,10 @@ def entrance_of(parts: Mapping[str, PartEndpoints]) -> tuple[str, str] | None:
     for kind in ENTRANCES:
         for name, part in parts.items():
             if name == kind or name.startswith(f"{kind}-"):
-                return part.addresses["pulsar"], part.addresses["web"]
+                addresses = part.addresses
+                # A broker may serve TLS alone.
+                pulsar = addresses.get("pulsar") or addresses["pulsar_tls"]
+                return pulsar, addresses.get("web") or addresses["web_tls"]
     return None
 
 

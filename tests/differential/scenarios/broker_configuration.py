@@ -30,6 +30,7 @@ NOT_COMPARED = {
     "brokerDeleteInactiveTopicsEnabled",
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
     "defaultNumPartitions",
+    "tlsHostnameVerificationEnabled",
 }
 NAMES = {each.upstream.name for each in settings_of(BrokerConfig).values() if each.upstream}
 COMPARED = sorted(NAMES - NOT_COMPARED)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from geminga_broker.config import BrokerConfig
+from geminga_broker.configuration import runtime_configuration
 from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
 from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
+from geminga_broker.ownership.address import Owner
 from geminga_server.config.loading import load_config
 from geminga_server.errors import ConfigError
+from geminga_server.tls_config import TlsConfig
 
 # A setting of each group: its name, a value for it, and where the broker finds it.
 FILE = """
@@ -180,3 +184,31 @@ def test_listeners_that_serve_nobody_are_a_wrong_setting(
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         config_of({**LISTENERS, f"GEMINGA_BROKER_{variable}": value})
+
+
+def test_a_broker_that_serves_tls_alone_is_known_by_its_port_of_https() -> None:
+    tls = TlsConfig(certificate_file="broker.pem")
+    config = BrokerConfig(bind_address="10.0.0.1", tls=tls, tls_only=True)
+    assert dict(config.ports) == {"port_tls": 6651, "web_port_tls": 8443}
+    assert [each.scheme for each in config.binds] == ["pulsar+ssl", "https"]
+    address = config.address
+    assert address.broker_id == "10.0.0.1:8443"
+    assert (address.broker_url, address.http_url) == ("", "")
+    assert address.broker_url_tls == "pulsar+ssl://10.0.0.1:6651"
+    assert address.rest_url == address.http_url_tls == "https://10.0.0.1:8443"
+    told = runtime_configuration(config)
+    assert (told["brokerServicePort"], told["webServicePort"]) == ("Optional.empty",) * 2
+    assert told["webServicePortTls"] == "Optional[8443]"
+    with pytest.raises(ValueError, match="certificate_file is missing"):
+        BrokerConfig(tls_only=True)
+
+
+@pytest.mark.parametrize(("is_tls", "url"), [(False, "http://a:1"), (True, "https://a:2")])
+def test_a_broker_is_asked_with_tls_where_that_is_wanted_or_all_it_serves(
+    is_tls: bool,  # noqa: FBT001 - a parameter of the test
+    url: str,
+) -> None:
+    owner = Owner("", "", "http://a:1", "https://a:2", is_self=False)
+    assert owner.rest_url(is_tls=is_tls) == url
+    assert replace(owner, http_url="").rest_url(is_tls=is_tls) == "https://a:2"
+    assert replace(owner, http_url_tls="").rest_url(is_tls=is_tls) == "http://a:1"

@@ -31,6 +31,7 @@ DIFFERENT = {
     "loadBalancerMaxNumberOfBrokerSheddingPerCycle": "moves are limited by bundles, too",
     "loadBalancerSheddingConditionHitCountThreshold": "a hot bundle moves within two intervals",
     "maxUnloadBundleNumPerShedding": "theirs is -1, without a limit",
+    "tlsHostnameVerificationEnabled": "on here: a certificate is for a host",
     "brokerServicePort": "another port",
     "webServicePort": "another port",
     "brokerMaxConnections": "theirs is 0, without a limit; ours follows from the open files",

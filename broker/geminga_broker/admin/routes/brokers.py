@@ -9,6 +9,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.ownership.address import Standing
+from geminga_broker.ownership.placement import candidate
 from geminga_runtime.errors import GemingaError
 from geminga_server import http
 from geminga_server.authorization import Action
@@ -108,8 +110,11 @@ async def list_brokers_of_cluster(services: ServicesArg) -> Response:
 async def _redirect_to_broker(request: Request, services: ServicesArg) -> None:
     """Send a question about another broker there. Raises ``RestError`` 404 for an unknown one."""
     broker_id = request.query_params.get("brokerId")
-    if broker_id in (None, services.ownership.address.broker_id):
+    if broker_id is None or broker_id == services.ownership.address.broker_id:
         return
-    if broker_id not in await services.brokers.active():
+    record = (await services.brokers.view()).loads.get(broker_id)
+    if record is None:
         raise RestError(404, f"Broker id '{broker_id}' not found in available brokers.")
-    raise ServedElsewhere(f"http://{broker_id}/admin/v2/brokers/health?{request.url.query}")
+    is_tls = request.url.scheme == "https"
+    url = candidate(record, Standing.OWNS).rest_url(is_tls=is_tls)
+    raise ServedElsewhere(f"{url}/admin/v2/brokers/health?{request.url.query}")

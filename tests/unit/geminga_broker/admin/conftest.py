@@ -203,6 +203,8 @@ def broker(coordination: Coordination) -> RememberingBroker:
 class MemoryCalls:
     """Requests of brokers to each other: to the application at each ``host:port``."""
 
+    prefers_tls = False
+
     def __init__(self) -> None:
         self.apps: dict[str, FastAPI] = {}
         self.asked: list[str] = []

@@ -19,10 +19,13 @@ SHOP = NamespaceName("acme", "shop")
 BUNDLES = BundleRing(
     SHOP, [parse_boundary(at) for at in BundlesData.equal(4096).boundaries]
 ).bundles
+OWNER = Owner("pulsar://a:0", "", "http://a:1", "", is_self=False)
 
 
 class OneAnswer:
     """Answers everything the same."""
+
+    prefers_tls = False
 
     def __init__(self, answer: RestAnswer) -> None:
         self.answer = answer
@@ -72,8 +75,8 @@ async def test_a_refusal_is_told() -> None:
 async def test_the_owner_is_asked_to_hand_a_bundle_on_or_to_split_it() -> None:
     calls = OneAnswer(RestAnswer(204))
     bundle = "public/default/0x40000000_0x80000000"
-    await of(calls).unload("http://a:1", bundle, "127.0.0.1:8081")
-    await of(calls).split("http://a:1", bundle, unload=True)
+    await of(calls).unload(OWNER, bundle, "127.0.0.1:8081")
+    await of(calls).split(OWNER, bundle, unload=True)
     path = f"http://a:1/admin/v2/namespaces/{bundle}"
     assert [(call.method, call.url) for call in calls.calls] == [
         ("PUT", f"{path}/unload?authoritative=false&destinationBroker=127.0.0.1%3A8081"),
@@ -85,7 +88,7 @@ async def test_the_owner_is_asked_to_hand_a_bundle_on_or_to_split_it() -> None:
 async def test_what_an_owner_redirects_is_not_done_elsewhere() -> None:
     calls = OneAnswer(RestAnswer(307, location="http://b:1/"))
     with pytest.raises(ServiceNotReady, match="307"):
-        await of(calls).unload("http://a:1", "public/default/0x00000000_0x80000000", "b:1")
+        await of(calls).unload(OWNER, "public/default/0x00000000_0x80000000", "b:1")
 
 
 async def test_an_owner_is_asked_for_the_non_persistent_topics_of_its_bundle() -> None:

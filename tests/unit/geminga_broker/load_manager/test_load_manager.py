@@ -13,6 +13,7 @@ from geminga_broker.errors import ServiceNotReady
 from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.load_manager.history import HistoryRecords
 from geminga_broker.load_manager.load_manager import SPLIT_PAUSE_S, LoadManager
+from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.placement import BrokersView
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.brokers import (
@@ -34,13 +35,13 @@ class NotedMover:
         self.requests: list[tuple[str, ...]] = []
         self.refuses = False
 
-    async def unload(self, owner_url: str, bundle: str, destination: str) -> None:
-        self.requests.append((owner_url, bundle, destination))
+    async def unload(self, owner: Owner, bundle: str, destination: str) -> None:
+        self.requests.append((owner.rest_url(is_tls=False), bundle, destination))
         if self.refuses:
             raise ServiceNotReady("not now")
 
-    async def split(self, owner_url: str, bundle: str, *, unload: bool) -> None:
-        self.requests.append((owner_url, bundle, f"unload={unload}"))
+    async def split(self, owner: Owner, bundle: str, *, unload: bool) -> None:
+        self.requests.append((owner.rest_url(is_tls=False), bundle, f"unload={unload}"))
         if self.refuses:
             raise ServiceNotReady("not now")
 
