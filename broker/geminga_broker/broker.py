@@ -135,6 +135,9 @@ class Broker(Service):
         await stack.enter_async_context(self.topics)
         await stack.enter_async_context(self.topic_lists)
         stack.callback(self._close_connections)
+        # When it ends: once this broker is registered no more, so that none is sent here, and while
+        # its clients are connected, which are told where they go on.
+        stack.push_async_callback(self._hand_on)
         await stack.enter_async_context(self.brokers)
         await stack.enter_async_context(self.load_manager)
         self.discovery.open()
@@ -294,6 +297,10 @@ class Broker(Service):
     async def _bundle_released(self, bundle: Bundle, successor: Successor) -> None:
         """Close its topics in order before it is handed on."""
         await self.topics.unload_where(partial(self.ownership.leaves_with, bundle), successor)
+
+    async def _hand_on(self) -> None:
+        self.topics.limit_closing()
+        await self.ownership.retire(self.config.hand_on_budget_s)
 
     def _close_connections(self) -> None:
         for session in list(self._context.sessions):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from annotated_types import Gt
+from annotated_types import Ge, Gt
 
 from geminga_broker.admin.config import AdminConfig
 from geminga_broker.load_manager.config import LoadManagerConfig
@@ -88,6 +88,9 @@ class BrokerConfig(PartConfig):
     admin: Annotated[AdminConfig, INLINE] = field(default_factory=AdminConfig)
     load_reports: Annotated[LoadReportConfig, INLINE] = field(default_factory=LoadReportConfig)
     load_manager: Annotated[LoadManagerConfig, INLINE] = field(default_factory=LoadManagerConfig)
+    hand_on_budget_s: Annotated[float, Ge(0)] = 2.0
+    """How long a broker that is asked to end hands its bundles on to the others, before it closes
+    what is left; its clients then find these by themselves. It is cut off 5 s after that."""
     stats_period_s: Annotated[float, Gt(0), Upstream("statsUpdateFrequencyInSecs")] = 60.0
     """Over how long rates are measured."""
 

@@ -33,7 +33,7 @@ from geminga_server.memory import tune_memory
 from geminga_server.open_files import OpenFiles, open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.rest_calls import HttpCalls
-from geminga_server.run import StopRequest, run_part
+from geminga_server.run import CLOSE_TIMEOUT_S, StopRequest, run_part
 from geminga_server.supervision import part_name
 from geminga_server.tls import accepting_tls
 from geminga_server.tls_config import BrokerClientTlsConfig
@@ -50,7 +50,8 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
     config = load_config(BrokerConfig, PART, file=file, flags=flags)
     require_distinct({f"--{name.replace('_', '-')}": port for name, port in config.ports.items()})
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
-    return run_part(lambda stop: serve(config, stop))
+    close_timeout_s = config.hand_on_budget_s + CLOSE_TIMEOUT_S
+    return run_part(lambda stop: serve(config, stop), close_timeout_s=close_timeout_s)
 
 
 async def serve(config: BrokerConfig, stop: StopRequest) -> None:

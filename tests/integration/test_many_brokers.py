@@ -294,6 +294,44 @@ def test_a_killed_brokers_topics_are_served_by_the_others_and_nothing_is_lost(
             assert list(dict.fromkeys(received)) == list(range(last + 1))
 
 
+@pytest.mark.parametrize("is_leader", [False, True], ids=["follower", "leader"])
+def test_a_broker_that_is_told_to_end_hands_its_topics_on_first(
+    group: BrokerGroup,
+    is_leader: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    leader = group.brokers[0].rest("GET", "/admin/v2/brokers/leaderBroker")[1]["brokerId"]
+    with client_of(group.service_url) as client:
+        consumer = client.subscribe(TOPICS, SUBSCRIPTION)
+        victim = next(
+            each
+            for each in group.brokers
+            if (each.id == leader) is is_leader and owned_by(group, each)
+        )
+        producers = {
+            topic: client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
+            for topic in owned_by(group, victim)
+        }
+        pauses = dict.fromkeys(producers, 0.0)
+        sent = 0
+        victim.process.terminate()
+        while victim.process.poll() is None or sent < 20:
+            for topic, producer in producers.items():
+                began_s = time.monotonic()
+                producer.send(b"%d" % sent)
+                pauses[topic] = max(pauses[topic], time.monotonic() - began_s)
+            sent += 1
+        received = {topic: set[int]() for topic in producers}
+        while any(len(each) < sent for each in received.values()):
+            message = consumer.receive(RECEIVE_TIMEOUT_MS)
+            received[message.topic_name()].add(int(message.data()))
+            consumer.acknowledge(message)
+    log = victim.log.read_text()
+    assert log.count("bundle unloaded") == log.count("bundle acquired") > 0
+    assert "bundle not handed on" not in log
+    assert victim.process.returncode == 0
+    assert sorted(pauses.values())[len(pauses) // 2] < PAUSE_S, pauses
+
+
 def test_the_leader_is_followed_by_another(group: BrokerGroup) -> None:
     def leader(broker: BrokerProcess) -> str | None:
         status, found = broker.rest("GET", "/admin/v2/brokers/leaderBroker")

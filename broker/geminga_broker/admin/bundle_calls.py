@@ -18,6 +18,10 @@ from geminga_server.rest_calls import RestAnswer, RestCall, RestCalls
 # and so many take a hundredth of a second.
 NAMES_TRIED_MAX = 40_000
 
+# The clients of a bundle wait for the broker that is asked to acquire it, which takes some requests
+# to ZooKeeper; where it takes longer they had better look for themselves.
+ASSIGN_TIMEOUT_S = 3.0
+
 
 class BundleCalls:
     """Asks brokers through ``calls``; implements ``BundleMover`` of the load manager."""
@@ -32,7 +36,8 @@ class BundleCalls:
         there, as a client would. Raises ``ServerUnreachable``, ``ServiceNotReady``."""
         path = f"/lookup/v2/topic/persistent/{bundle.namespace}/{quote(name_in(bundle), safe='')}"
         word = "true" if asked.is_authoritative else "false"
-        await self._ask(RestCall("GET", f"{self._url(asked)}{path}?authoritative={word}"))
+        url = f"{self._url(asked)}{path}?authoritative={word}"
+        await self._ask(RestCall("GET", url, timeout_s=ASSIGN_TIMEOUT_S))
 
     async def unload(self, owner: Owner, bundle: str, destination: str) -> None:
         """As ``BundleMover.unload``."""

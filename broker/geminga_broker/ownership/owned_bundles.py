@@ -65,6 +65,7 @@ class OwnedBundles(Service):
         self._on_lost: list[OnLost] = []
         self._on_release: list[OnRelease] = []
         self._has_session = True
+        self._is_retired = False
         self._losses = 0  # sessions given up so far: tells an answer from before the last loss
         self._given_up: list[Bundle] = []
 
@@ -109,6 +110,8 @@ class OwnedBundles(Service):
         Raises ``ServiceNotReady``, ``CoordinationError``.
         """
         self.check_ready()
+        if self._is_retired:
+            raise ServiceNotReady("this broker ends, and acquires nothing any more")
         losses = self._losses
         is_changed = False
 
@@ -155,6 +158,15 @@ class OwnedBundles(Service):
                 self._lose(bundle, "another broker owns its node")
 
     # Giving up
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether this broker is about to end: it keeps what it owns until that is handed on."""
+        return self._is_retired
+
+    def retire(self) -> None:
+        """Acquire nothing any more."""
+        self._is_retired = True
 
     def on_lost(self, callback: OnLost) -> None:
         """Call ``callback(bundle)`` when a bundle stops being owned: stop serving it at once."""

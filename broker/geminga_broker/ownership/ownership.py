@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.ownership.address import (
@@ -23,6 +24,7 @@ from geminga_broker.ownership.address import (
     owner_at,
 )
 from geminga_broker.ownership.bundles import Bundle, BundleRing
+from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.owned_bundles import OnLost, OnRelease, OwnedBundles
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
 from geminga_broker.ownership.placement import (
@@ -37,14 +39,18 @@ from geminga_broker.ownership.split import pieces
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.ownership import BundleOwner
-from geminga_runtime.coordination import Coordination
+from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
+from geminga_runtime.work_pool import WorkPool
 
 log = logging.getLogger(__name__)
 
 ViewBrokers = Callable[[], Awaitable[BrokersView]]
 
+# Bundles that a broker which ends hands on side by side: each waits for bookies, ZooKeeper and
+# another broker in turn, and its clients for all of these.
+HANDED_ON_AT_ONCE_MAX = 8
 
 Assign = Callable[[Bundle, Owner], Awaitable[None]]
 
@@ -178,7 +184,9 @@ class Ownership(Service):
         if found is Unowned.NOBODY:
             here, view = self.address.broker_id, await self._view_brokers()
             broker_id, standing = place(
-                bundle, here, view, self._placement, authoritative=authoritative
+                *(bundle, here, view, self._placement),
+                authoritative=authoritative,
+                is_retired=self._owned.is_retired,
             )
             if broker_id != here:
                 if broker_id not in view.loads:
@@ -245,13 +253,42 @@ class Ownership(Service):
     async def _hand_on(self, bundle: Bundle, destination: str | None) -> Owner | None:
         here, view = self.address.broker_id, await self._view_brokers()
         if destination is None:
-            broker_id, standing = place(bundle, here, view, self._placement, authoritative=False)
+            broker_id, standing = place(
+                *(bundle, here, view, self._placement),
+                authoritative=False,
+                is_retired=self._owned.is_retired,
+            )
         else:
             broker_id, standing = destination, Standing.CHOSEN
         if broker_id == here or broker_id not in view.loads:
             return None
         await self._assign(bundle, candidate(view.loads[broker_id], standing))
         return await self.present_owner_of(bundle)
+
+    async def retire(self, budget_s: float) -> None:
+        """This broker, which has withdrawn from the living ones, is about to end: acquire nothing
+        any more, and hand its bundles on to the others. What is not begun within ``budget_s``
+        seconds is given up on closing; so is everything where no other broker lives, or ZooKeeper
+        is away."""
+        loop = asyncio.get_running_loop()
+        begin_by_s = loop.time() + budget_s
+        self._owned.retire()
+        try:
+            others = (await self._view_brokers()).loads.keys() - {self.address.broker_id}
+        except CoordinationError:
+            return
+
+        async def unload(bundle: Bundle) -> None:
+            if loop.time() < begin_by_s:
+                with suppress(NotOwned, CoordinationError):  # it went by itself meanwhile
+                    await self.unload(bundle)
+
+        if others:
+            bundles = deque(self._owned.names())
+            count = len(bundles)
+            await WorkPool(HANDED_ON_AT_ONCE_MAX).run(unload, bundles)
+            left = len(self._owned.names())
+            log.info("bundles handed on", extra={"handed_on": count - left, "left": left})
 
     async def split(self, bundle: Bundle, boundaries: Sequence[int]) -> list[Bundle]:
         """Cut a bundle of this broker's at ``boundaries`` (ascending, inside of it); its topics go

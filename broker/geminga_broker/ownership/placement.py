@@ -64,11 +64,18 @@ class EvenlySpread:
 
 
 def place(
-    bundle: Bundle, here: str, view: BrokersView, placement: Placement, *, authoritative: bool
+    bundle: Bundle,
+    here: str,
+    view: BrokersView,
+    placement: Placement,
+    *,
+    authoritative: bool,
+    is_retired: bool = False,
 ) -> tuple[str, Standing]:
     """The broker that is to be asked for a bundle that no broker owns, and as what.
 
-    ``here`` is the id of this broker: where it is named, it acquires the bundle. A broker's own
+    ``here`` is the id of this broker: where it is named, it acquires the bundle. One that is
+    retired, which is about to end, names itself only where no other broker lives. A broker's own
     namespace (``pulsar/host:port``) is that broker's, whatever is asked: its health check reads and
     writes there.
     """
@@ -77,11 +84,15 @@ def place(
         return only, Standing.CHOSEN
     if authoritative:
         return here, Standing.CHOSEN
+    if is_retired:
+        others = {each: load for each, load in view.loads.items() if each != here}
+        view = BrokersView(others, view.leader_id)
     leader = view.leader_id
     if leader is not None and leader != here and leader in view.loads:
         return leader, Standing.DECIDES
     # This broker leads, or there is no leader. Not yet registered, it knows none but itself.
-    chosen = placement.choose(bundle, view.loads) if here in view.loads else here
+    is_choosing = bool(view.loads) if is_retired else here in view.loads
+    chosen = placement.choose(bundle, view.loads) if is_choosing else here
     return (chosen if chosen in view.loads else here), Standing.CHOSEN
 
 

@@ -322,11 +322,15 @@ class TopicDirectory(Service):
         elif topic.name in self._leaving:
             await asyncio.shield(self._leaving[topic.name])
 
+    def limit_closing(self) -> None:
+        """The broker ends: topics that are closed from now on have their budget, from now on."""
+        close_by_s = asyncio.get_running_loop().time() + self._config.close_budget_s
+        for topic in self._topics.values():
+            topic.close_by_s = close_by_s
+
     async def _close_all(self) -> None:
         """The broker ends: topics whose bookies do not answer are left open in time."""
         while self._loading:  # ended before they began: whoever waits looks again
             self._loading.popitem()[1].set_result(None)
-        close_by_s = asyncio.get_running_loop().time() + self._config.close_budget_s
-        for topic in self._topics.values():
-            topic.close_by_s = close_by_s
+        self.limit_closing()
         await self._unloads.run(self._unload, await self._disconnect_where(lambda _: True))

@@ -42,7 +42,11 @@ PAGES = HelpPages(
         ),
         Subject("load", "how bundles are placed, moved and split by load", ("load_*",)),
         Subject("cluster*", "where the cluster is", ("cluster*", "initialize", "zookeeper*")),
-        Subject("process", "logs, and how it ends", ("log_*", "close_budget_s", "stats_period_s")),
+        Subject(
+            "process",
+            "logs, and how it ends",
+            ("log_*", "close_budget_s", "hand_on_budget_s", "stats_period_s"),
+        ),
         Subject("cache", "the newest entries in memory", ("cache.*",)),
         Subject("log", "how topics are stored: ledgers, cursors, retention", ("log.*",)),
         Subject(

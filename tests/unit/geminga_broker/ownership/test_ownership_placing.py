@@ -158,3 +158,80 @@ async def test_a_hand_over_that_fails_leaves_the_bundle_to_any_broker(
         await moving.unload(await moving.bundle_of(ORDERS), THERE.broker_id)
         assert [each.result() for each in successors] == [None]
         assert (await moving.owner(ORDERS)).is_self
+
+
+@pytest.mark.parametrize("leader", [HERE, THERE, None])
+async def test_a_broker_that_ends_hands_its_bundles_on_to_those_that_live(
+    ownership: Ownership, session: Session, leader: BrokerAddress | None
+) -> None:
+    del ownership  # only for the namespace
+    here, there = session("here"), session("there")
+    view = view_with(leader=leader)
+    asked: list[tuple[str, Standing]] = []
+    successors: list[Successor] = []
+
+    async def assign(bundle: Bundle, broker: Owner) -> None:
+        asked.append((broker.http_url, broker.standing))
+        await remaining.owner_of(bundle, authoritative=True)
+
+    async def release(bundle: Bundle, successor: Successor) -> None:
+        del bundle
+        successors.append(successor)
+
+    class FirstOfAll:
+        def choose(self, bundle: Bundle, loads: Loads) -> str:
+            del bundle
+            return next(iter(loads))  # this broker, if it were among them
+
+    async with (
+        Ownership(there, Namespaces(there), THERE, view_brokers=view) as remaining,
+        Ownership(
+            here,
+            Namespaces(here),
+            HERE,
+            placement=FirstOfAll(),
+            view_brokers=view,
+            assign=assign,
+        ) as ending,
+    ):
+        ending.on_release(release)
+        bundles = (await ending.ring_of(ORDERS.namespace)).bundles
+        for bundle in bundles:
+            await ending.owner_of(bundle, authoritative=True)
+        await ending.retire(1.0)
+        assert ending.owned() == []
+        assert set(remaining.owned()) == set(bundles)
+        standing = Standing.DECIDES if leader is THERE else Standing.CHOSEN
+        assert asked == [(THERE.http_url, standing)] * len(bundles)
+        told = [successor.result() for successor in successors]
+        assert [owner.broker_url for owner in told if owner] == [THERE.broker_url] * len(bundles)
+
+
+async def test_a_broker_that_ends_acquires_nothing_and_sends_clients_on(
+    ownership: Ownership, session: Session
+) -> None:
+    del ownership  # only for the namespace
+    here, view = session("here"), view_with(leader=None)
+    async with Ownership(
+        here, Namespaces(here), HERE, placement=Always(THERE), view_brokers=view
+    ) as ending:
+        await ending.retire(1.0)
+        owner = await ending.owner(ORDERS)
+        assert (owner.broker_url, owner.standing) == (THERE.broker_url, Standing.CHOSEN)
+        with pytest.raises(ServiceNotReady, match="ends"):
+            await ending.owner(ORDERS, authoritative=True)
+        assert ending.owned() == []
+
+
+async def test_a_broker_that_ends_alone_or_late_leaves_its_bundles_to_its_closing(
+    ownership: Ownership, session: Session
+) -> None:
+    await ownership.owner(ORDERS)
+    await ownership.retire(1.0)  # it knows no other broker
+    assert ownership.owns(ORDERS)
+    here, view = session("here"), view_with(leader=None)
+    await ownership.unload(await ownership.bundle_of(ORDERS))
+    async with Ownership(here, Namespaces(here), HERE, view_brokers=view) as hurried:
+        await hurried.owner(ORDERS, authoritative=True)
+        await hurried.retire(0.0)
+        assert hurried.owns(ORDERS)
