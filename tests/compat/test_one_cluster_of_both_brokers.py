@@ -110,12 +110,24 @@ def test_topics_move_between_both_and_lose_nothing(brokers: dict[str, Broker]) -
     assert received == set(sent)
 
 
+def test_a_bundle_goes_where_it_is_told_whichever_broker_is_asked(
+    brokers: dict[str, Broker],
+) -> None:
+    """Ours leads. Apache's sends the request there, and gets it back without the destination."""
+    path = "../../lookup/v2/topic/persistent/public/default/both-sent"
+    for destination in ("theirs", "ours", "theirs", "ours"):
+        for asked in ("theirs", "ours"):  # the second time it is there already
+            bundle = brokers["ours"].admin("GET", f"{path}/bundle").text.strip('"')
+            word = f"destinationBroker={broker_id(brokers[destination])}"
+            brokers[asked].admin("PUT", f"namespaces/public/default/{bundle}/unload?{word}")
+            assert owners(brokers["ours"], brokers, ["both-sent"]) == {"both-sent": destination}
+
+
 def unload(brokers: dict[str, Broker], owner: str, topic: str) -> None:
-    """Have the topic's bundle leave its owner: ours gives it to Apache's; that of Apache's goes
-    where our leader places it, for Apache's sends who names a destination to the leader."""
+    """Have the topic's bundle leave its owner for the other broker."""
     path = f"../../lookup/v2/topic/persistent/public/default/{topic}/bundle"
     bundle = brokers[owner].admin("GET", path).text.strip('"')
-    word = f"?destinationBroker={broker_id(brokers['theirs'])}" if owner == "ours" else ""
-    brokers[owner].admin("PUT", f"namespaces/public/default/{bundle}/unload{word}")
-    if owner == "ours":
-        assert owners(brokers["theirs"], brokers, [topic]) == {topic: "theirs"}
+    other = "theirs" if owner == "ours" else "ours"
+    word = f"destinationBroker={broker_id(brokers[other])}"
+    brokers[owner].admin("PUT", f"namespaces/public/default/{bundle}/unload?{word}")
+    assert owners(brokers[owner], brokers, [topic]) == {topic: other}

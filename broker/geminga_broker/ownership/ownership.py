@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 
@@ -51,6 +51,10 @@ ViewBrokers = Callable[[], Awaitable[BrokersView]]
 # Bundles that a broker which ends hands on side by side: each waits for bookies, ZooKeeper and
 # another broker in turn, and its clients for all of these.
 HANDED_ON_AT_ONCE_MAX = 8
+# As long as an owner may take to close the topics of a bundle (``load_balancer_unload_timeout_s``),
+# and as many bundles as nobody asks for one by one in that time: 200 KB.
+DESTINED_S = 60.0
+DESTINED_MAX = 1000
 
 Assign = Callable[[Bundle, Owner], Awaitable[None]]
 
@@ -92,6 +96,8 @@ class Ownership(Service):
         self._assign = assign
         self._namespaces = namespaces
         self._rings = Rings(namespaces)
+        # What operators have asked for of bundles of other brokers, the oldest first.
+        self._destinations: OrderedDict[Bundle, tuple[str, float]] = OrderedDict()
         self._owners = OwnerCache(coordination, is_past=self._is_past)
         self._owned = OwnedBundles(
             coordination,
@@ -183,11 +189,7 @@ class Ownership(Service):
             raise ServiceNotReady(f"bundle {bundle} was split: look the topic up again")
         if found is Unowned.NOBODY:
             here, view = self.address.broker_id, await self._view_brokers()
-            broker_id, standing = place(
-                *(bundle, here, view, self._placement),
-                authoritative=authoritative,
-                is_retired=self._owned.is_retired,
-            )
+            broker_id, standing = self._place(bundle, view, authoritative=authoritative)
             if broker_id != here:
                 if broker_id not in view.loads:
                     raise ServiceNotReady(
@@ -202,6 +204,26 @@ class Ownership(Service):
         if isinstance(found, BundleNode):
             return found.owner
         raise ServiceNotReady(f"bundle {bundle} cannot be served now: {found.value}")
+
+    def _place(
+        self, bundle: Bundle, view: BrokersView, *, authoritative: bool
+    ) -> tuple[str, Standing]:
+        destination, until_s = self._destinations.get(bundle, ("", 0.0))
+        return place(
+            *(bundle, self.address.broker_id, view, self._placement),
+            authoritative=authoritative,
+            is_retired=self._owned.is_retired,
+            destination=destination if asyncio.get_running_loop().time() < until_s else None,
+        )
+
+    def destine(self, bundle: Bundle, broker_id: str) -> None:
+        """The owner of ``bundle`` is about to be asked to give it up: while this broker leads, it
+        chooses ``broker_id`` for it, for ``DESTINED_S`` seconds."""
+        self._destinations.pop(bundle, None)
+        while len(self._destinations) >= DESTINED_MAX:
+            self._destinations.popitem(last=False)
+        until_s = asyncio.get_running_loop().time() + DESTINED_S
+        self._destinations[bundle] = broker_id, until_s
 
     async def _acquire(self, bundle: Bundle) -> BundleNode | Unowned:
         try:
@@ -253,11 +275,7 @@ class Ownership(Service):
     async def _hand_on(self, bundle: Bundle, destination: str | None) -> Owner | None:
         here, view = self.address.broker_id, await self._view_brokers()
         if destination is None:
-            broker_id, standing = place(
-                *(bundle, here, view, self._placement),
-                authoritative=False,
-                is_retired=self._owned.is_retired,
-            )
+            broker_id, standing = self._place(bundle, view, authoritative=False)
         else:
             broker_id, standing = destination, Standing.CHOSEN
         if broker_id == here or broker_id not in view.loads:

@@ -71,11 +71,13 @@ def place(
     *,
     authoritative: bool,
     is_retired: bool = False,
+    destination: str | None = None,
 ) -> tuple[str, Standing]:
     """The broker that is to be asked for a bundle that no broker owns, and as what.
 
     ``here`` is the id of this broker: where it is named, it acquires the bundle. One that is
-    retired, which is about to end, names itself only where no other broker lives. A broker's own
+    retired, which is about to end, names itself only where no other broker lives. Where it is this
+    broker that chooses, ``destination`` goes before its placement, if it lives. A broker's own
     namespace (``pulsar/host:port``) is that broker's, whatever is asked: its health check reads and
     writes there.
     """
@@ -91,6 +93,8 @@ def place(
     if leader is not None and leader != here and leader in view.loads:
         return leader, Standing.DECIDES
     # This broker leads, or there is no leader. Not yet registered, it knows none but itself.
+    if destination is not None and destination in view.loads:
+        return destination, Standing.CHOSEN
     is_choosing = bool(view.loads) if is_retired else here in view.loads
     chosen = placement.choose(bundle, view.loads) if is_choosing else here
     return (chosen if chosen in view.loads else here), Standing.CHOSEN

@@ -6,7 +6,7 @@ The calls that read and change one policy each are made of the table in ``polici
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -22,8 +22,10 @@ from geminga_broker.admin.namespace_deletion import (
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.topics import names_answer, require_namespace, topics_of
 from geminga_broker.admin.serving import to_each_bundle
+from geminga_broker.ownership.address import Standing
 from geminga_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary
 from geminga_broker.ownership.errors import BundleNotSplit, NotOwned
+from geminga_broker.ownership.placement import candidate
 from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundaries
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
 from geminga_cluster.initialize import BUNDLES_DEFAULT
@@ -163,9 +165,23 @@ async def unload_bundle(
     ring = await services.ownership.ring_of(namespace)
     bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
     destination = request.query_params.get("destinationBroker")
-    if destination and destination not in await services.brokers.active():
+    if not destination:
+        await _unload(request, services, [bundle])
+        return no_content()
+    chosen = (await services.brokers.view()).loads.get(destination)
+    if chosen is None:
         raise RestError(404, f"Broker {destination} does not run")
-    await _unload(request, services, [bundle], destination or None)
+    owner = await services.ownership.present_owner_of(bundle)
+    there = candidate(chosen, Standing.OWNS)
+    if owner is None or owner.rest_url(is_tls=False) == there.rest_url(is_tls=False):
+        return no_content()  # no broker has it, or that broker
+    query: dict[str, str] | None = None
+    if services.brokers.is_leader:
+        # An owner of Apache's that is told a destination redirects to the leader, for that to
+        # remember the destination and to ask again without it. Owners of ours ask the leader then.
+        services.ownership.destine(bundle, destination)
+        query = {}
+    await _unload(request, services, [bundle], destination, query)
     return no_content()
 
 
@@ -214,15 +230,13 @@ async def _unload(
     services: Services,
     bundles: Iterable[Bundle],
     destination: str | None = None,
+    query: Mapping[str, str] | None = None,
 ) -> None:
-    ownership = services.ownership
-
     async def unload(bundle: Bundle) -> None:
-        if destination != ownership.address.broker_id:  # which has it
-            with suppress(NotOwned):  # it went by itself meanwhile
-                await ownership.unload(bundle, destination)
+        with suppress(NotOwned):  # it went by itself meanwhile
+            await services.ownership.unload(bundle, destination)
 
-    await to_each_bundle(request, services, bundles, unload, "unload", acquiring=False)
+    await to_each_bundle(request, services, bundles, unload, "unload", acquiring=False, query=query)
 
 
 def bundle_in(ring: BundleRing, name: str) -> Bundle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,7 +12,7 @@ from geminga_broker.errors import ServiceNotReady
 from geminga_broker.ownership.address import BrokerAddress, Owner, Standing
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.owned_bundles import Successor
-from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.ownership.ownership import DESTINED_MAX, DESTINED_S, Ownership
 from geminga_broker.ownership.placement import BrokersView, Loads
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.records.brokers import LocalBrokerData
@@ -235,3 +236,29 @@ async def test_a_broker_that_ends_alone_or_late_leaves_its_bundles_to_its_closin
         await hurried.owner(ORDERS, authoritative=True)
         await hurried.retire(0.0)
         assert hurried.owns(ORDERS)
+
+
+async def test_the_leader_remembers_for_a_while_where_a_bundle_is_to_go(
+    ownership: Ownership, session: Session
+) -> None:
+    del ownership  # only for the namespace
+    here, view = session("here"), view_with(leader=HERE)
+    async with Ownership(
+        here, Namespaces(here), HERE, placement=Always(HERE), view_brokers=view
+    ) as leading:
+        bundle = await leading.bundle_of(ORDERS)
+        leading.destine(bundle, "127.0.0.1:3")
+        leading.destine(bundle, THERE.broker_id)  # the last word counts
+        owner = await leading.owner(ORDERS)
+        assert (owner.broker_url, owner.standing) == (THERE.broker_url, Standing.CHOSEN)
+        leading.destine(bundle, "127.0.0.1:3")  # which does not live
+        assert (await leading.owner(ORDERS)).is_self
+        await leading.unload(bundle)
+        leading.destine(bundle, THERE.broker_id)
+        await asyncio.sleep(DESTINED_S)
+        assert (await leading.owner(ORDERS)).is_self
+        leading.destine(bundle, THERE.broker_id)
+        await leading.unload(bundle)
+        for lower in range(DESTINED_MAX):
+            leading.destine(Bundle(ORDERS.namespace, lower, lower + 1), THERE.broker_id)
+        assert (await leading.owner(ORDERS)).is_self  # forgotten for so many others

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.unit.geminga_broker.admin.conftest import MemoryCalls
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.ownership.ownership import Ownership
@@ -146,6 +147,24 @@ async def test_a_namespace_is_unloaded(client: httpx.AsyncClient, services: Serv
     assert len(services.ownership.owned()) == 4
     assert (await client.put(f"{NS}/public/default/unload")).status_code == 204
     assert services.ownership.owned() == []
+
+
+async def test_the_leader_asks_an_owner_to_unload_and_keeps_the_destination_to_itself(
+    client: httpx.AsyncClient, services: Services, rival: Ownership, calls: MemoryCalls
+) -> None:
+    """Apache's owners send a request that has a destination back to the leader."""
+    topic = TopicName.parse("persistent://public/default/moved")
+    await rival.owner(topic)
+    bundle = (await rival.bundle_of(topic)).name
+    url = f"{NS}/public/default/{bundle}/unload"
+    # It is there already.
+    assert (await client.put(f"{url}?destinationBroker=127.0.0.1:2")).status_code == 204
+    assert (calls.asked, len(rival.owned())) == ([], 1)
+    answer = await client.put(f"{url}?destinationBroker={services.brokers.address.broker_id}")
+    assert answer.status_code == 204
+    assert calls.asked == [f"PUT http://127.0.0.1:2{url}?authoritative=true"]
+    assert rival.owned() == []
+    assert (await services.ownership.owner(topic)).is_self
 
 
 async def test_a_bundle_is_unloaded(client: httpx.AsyncClient, services: Services) -> None:
