@@ -6,11 +6,12 @@ and its load. The brokers write these nodes themselves; everybody else reads the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
-from geminga_cluster.watched import watched_children, watched_values
+from geminga_cluster.watched import Watched, watched_children
 from geminga_protocol.records.brokers import BROKERS_PATH, LocalBrokerData, broker_path
-from geminga_runtime.coordination import Coordination
+from geminga_runtime.coordination import Coordination, OnChange
 
 
 class LivingBrokers:
@@ -18,7 +19,8 @@ class LivingBrokers:
 
     def __init__(self, coordination: Coordination) -> None:
         self._names = watched_children(coordination)
-        self._records = watched_values(coordination, LocalBrokerData.decode)
+        self._coordination = coordination
+        self._records = Watched(coordination, self._read)
 
     def follow(self, on_stale: Callable[[], None]) -> None:
         """Call ``on_stale`` when brokers that were asked for here came, went or wrote their records
@@ -33,3 +35,15 @@ class LivingBrokers:
     async def get(self, broker_id: str) -> LocalBrokerData | None:
         """A broker's addresses and its load as it last reported it; None where it is gone."""
         return await self._records.get(broker_path(broker_id))
+
+    async def _read(self, path: str, on_change: OnChange) -> LocalBrokerData:
+        """The record. Others run while it is decoded: that of 1,000 bundles takes 6 ms."""
+        value, _ = await self._coordination.get(path, on_change=on_change)
+        parts = LocalBrokerData.decode_in_parts(value)
+        while True:
+            try:
+                next(parts)
+            except StopIteration as decoded:
+                record: LocalBrokerData = decoded.value
+                return record
+            await asyncio.sleep(0)

@@ -28,8 +28,8 @@ from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.owned_bundles import OnLost, OnRelease, OwnedBundles
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
 from geminga_broker.ownership.placement import (
-    AskedBroker,
     BrokersView,
+    EvenlySpread,
     Placement,
     candidate,
     place,
@@ -84,14 +84,14 @@ class Ownership(Service):
         """``former_broker_ids`` are ids this broker had before: their nodes are its own past.
 
         ``view_brokers`` says what is known of the brokers at the time of each choice, which
-        ``placement`` (by default ``AskedBroker``) makes where this broker is to choose.
+        ``placement`` (by default ``EvenlySpread``) makes where this broker is to choose.
         ``assign`` asks another broker to acquire a bundle, or to choose which one shall.
         """
         super().__init__()
         self.address = address
         self._self = owner_at(address, is_self=True)
         self._past_ids = frozenset((address.broker_id, *former_broker_ids))
-        self._placement = placement or AskedBroker(address.broker_id)
+        self._placement = placement or EvenlySpread()
         self._view_brokers = view_brokers
         self._assign = assign
         self._namespaces = namespaces

@@ -41,18 +41,6 @@ class Placement(Protocol):
         ...
 
 
-class AskedBroker:
-    """Each bundle goes to the broker that was asked for it first; the loads do not matter."""
-
-    def __init__(self, broker_id: str) -> None:
-        self._broker_id = broker_id
-
-    def choose(self, bundle: Bundle, loads: Loads) -> str:
-        """As ``Placement.choose``."""
-        del bundle, loads
-        return self._broker_id
-
-
 class EvenlySpread:
     """Bundles are spread over the living brokers by hash (rendezvous): whichever broker chooses,
     the choice is the same, and when a broker comes or goes no other bundle's choice changes."""

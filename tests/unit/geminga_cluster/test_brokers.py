@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from geminga_cluster.brokers import LivingBrokers
-from geminga_protocol.records.brokers import LocalBrokerData, broker_path
+from geminga_protocol.records.brokers import BundleStats, LocalBrokerData, broker_path
 from geminga_runtime.coordination import Coordination
 
 ID = "127.0.0.1:8080"
@@ -35,6 +37,24 @@ async def test_a_broker_is_found_while_it_lives(
     await settle()
     assert await brokers.ids() == []
     assert await brokers.get(ID) is None
+
+
+async def test_others_run_while_a_large_report_is_decoded(coordination: Coordination) -> None:
+    stats = {f"t/n/{number}": BundleStats(msg_rate_in=1.0) for number in range(1000)}
+    record = replace(RECORD, last_stats=stats)
+    await coordination.create(broker_path(ID), record.encode(), make_parents=True)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    assert await LivingBrokers(coordination).get(ID) == record
+    counting.cancel()
+    assert turns >= 10
 
 
 async def test_who_asks_again_asks_no_zookeeper(

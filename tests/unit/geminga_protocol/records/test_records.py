@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ from geminga_protocol.records.dynamic_configuration import (
     decode_configuration,
     encode_configuration,
 )
+from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.json_records import MEMBERS_PER_PART, JsonRecord
 from geminga_protocol.records.layout import LedgerLayout
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
@@ -149,6 +150,31 @@ def test_a_record_in_parts_has_the_same_bytes_and_its_parts_are_small(
     assert b"".join(parts) == record.encode()
     assert max(part.count(b"msgRateIn") for part in parts) <= MEMBERS_PER_PART
     assert b"".join(JsonRecord(other=other).encode_in_parts()) == JsonRecord(other=other).encode()
+
+
+@pytest.mark.parametrize("bundles", [0, MEMBERS_PER_PART, 10 * MEMBERS_PER_PART + 1])
+@pytest.mark.parametrize("other", [{}, {"later": {str(number): 1 for number in range(200)}}])
+def test_a_record_is_decoded_in_parts_that_are_small(
+    bundles: int, other: dict[str, object]
+) -> None:
+    stats = {f"t/n/{number}": BundleStats(msg_rate_in=number / 7) for number in range(bundles)}
+    record = LocalBrokerData(last_stats=stats, other=other)
+    decoded: list[LocalBrokerData] = []
+
+    def steps() -> Iterator[None]:
+        decoded.append((yield from LocalBrokerData.decode_in_parts(record.encode())))
+
+    # The text as JSON, then a hundred bundles each.
+    assert len(list(steps())) == 1 + (0 if bundles <= MEMBERS_PER_PART else 11)
+    assert decoded == [record]
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"lastStats":3}', b'{"lastStats":{"a":1}}'])
+@pytest.mark.parametrize("count", [1, 1000])
+def test_what_is_no_record_is_refused_in_parts_as_in_one(text: bytes, count: int) -> None:
+    more = b"".join(b',"%d":1' % number for number in range(count))
+    with pytest.raises(MalformedRecord):
+        list(LocalBrokerData.decode_in_parts(text.replace(b'"a":1', b'"a":1' + more)))
 
 
 @pytest.mark.parametrize("line", lines_of("ledger-entries.jsonl"))
