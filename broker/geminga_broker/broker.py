@@ -25,6 +25,7 @@ from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryField
 from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.metrics.collector import BrokerMetrics
+from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership
@@ -111,6 +112,11 @@ class Broker(Service):
         self.topics = self._new_topics()
         bundle_of = self.ownership.last_bundle_of
         self._maintenance = TopicMaintenance(self.topics, clock, bundle_of=bundle_of)
+        self.non_persistent_topics = NonPersistentTopics(
+            self.ownership,
+            here=self.topics.non_persistent_in,
+            ask_owner=self._bundle_calls.non_persistent_topics,
+        )
         self.discovery = self._new_discovery()
         self._context = self._session_context()
         self._is_unload_due = False
@@ -244,8 +250,7 @@ class Broker(Service):
             self.namespaces,
             self.partitioned_topics,
             self.persistent_topics,
-            non_persistent_topics=self.topics.non_persistent_in,
-            ask_non_persistent_topics=self._bundle_calls.non_persistent_topics,
+            self.non_persistent_topics,
             auto_creation=self.config.policies.auto_creation,
         )
 
@@ -323,6 +328,7 @@ class Broker(Service):
             namespaces=self.namespaces,
             partitioned_topics=self.partitioned_topics,
             persistent_topics=self.persistent_topics,
+            non_persistent_topics=self.non_persistent_topics,
             ownership=self.ownership,
             brokers=self.brokers,
             schemas=self.topics.services.schemas,

@@ -4,13 +4,11 @@ whether it is made for them where it does not exist."""
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from geminga_broker.errors import NotAllowed, TopicNotFound
+from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import (
     ALWAYS,
@@ -24,19 +22,12 @@ from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics
 from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_runtime.work_pool import WorkPool
-
-# Each request takes a thread and a connection, and clients with patterns ask every minute: so many
-# wait at a time for other brokers, the rest for them.
-BROKERS_ASKED_AT_ONCE_MAX = 16
 
 
 class Discovery:
     """Answers from the cluster's records; who asks before the broker is ready waits for it.
 
-    ``non_persistent_topics`` are those that are open here; ``ask_non_persistent_topics`` asks
-    another broker for those of its bundle. ``auto_creation`` is the broker's word on it, which goes
-    behind a namespace's.
+    ``auto_creation`` is the broker's word on it, which goes behind a namespace's.
     """
 
     def __init__(
@@ -45,9 +36,8 @@ class Discovery:
         namespaces: Namespaces,
         partitioned_topics: PartitionedTopics,
         persistent_topics: PersistentTopics,
+        non_persistent_topics: NonPersistentTopics,
         *,
-        non_persistent_topics: Callable[[NamespaceName], list[TopicName]],
-        ask_non_persistent_topics: Callable[[Bundle, Owner], Awaitable[list[TopicName]]],
         auto_creation: AutoCreationConfig,
     ) -> None:
         self._ownership = ownership
@@ -55,8 +45,6 @@ class Discovery:
         self._partitioned_topics = partitioned_topics
         self._persistent_topics = persistent_topics
         self._non_persistent_topics = non_persistent_topics
-        self._ask_non_persistent_topics = ask_non_persistent_topics
-        self._asking = WorkPool(BROKERS_ASKED_AT_ONCE_MAX)
         self.auto_creation = auto_creation
         self._is_open = asyncio.Event()
 
@@ -126,8 +114,7 @@ class Discovery:
             return await self._persistent_topics.exists(topic)
         if topic.partition_index >= 0:
             return topic.partition_index < await self._partitioned_topics.partitions(topic.base)
-        owner = await self._ownership.owner(topic)  # only it knows; what is not ours may exist
-        return not owner.is_self or topic in self._non_persistent_topics(topic.namespace)
+        return await self._non_persistent_topics.exists(topic)
 
     async def persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
         """The stored topics of the namespace, partitions one by one; empty for an unknown one."""
@@ -137,23 +124,11 @@ class Discovery:
     async def non_persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
         """The non-persistent topics of the namespace, of all brokers; empty for an unknown one.
 
-        They stand in no record, so the owner of each bundle is asked. Where one does not answer
-        the list is not known, and ``ServerUnreachable`` or ``ServiceNotReady`` says so: a client
-        would take a shorter list for topics that are gone.
+        Raises as ``NonPersistentTopics`` does where another broker does not answer.
         """
         await self._is_open.wait()
         try:
             ring = await self._ownership.ring_of(namespace)
         except NamespaceNotFound:
             return []
-        topics: set[TopicName] = set()
-
-        async def ask_owner(bundle: Bundle) -> None:
-            owner = await self._ownership.present_owner_of(bundle)
-            if owner is not None and not owner.is_self:
-                topics.update(await self._ask_non_persistent_topics(bundle, owner))
-
-        await self._asking.run(ask_owner, deque(ring.bundles))
-        # Last, so that a bundle that came here in between is not missing.
-        topics.update(self._non_persistent_topics(namespace))
-        return sorted(topics, key=str)
+        return await self._non_persistent_topics.of(ring)

@@ -15,6 +15,7 @@ from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import AutoCreationConfig
@@ -147,6 +148,7 @@ class Services:
     namespaces: Namespaces
     partitioned_topics: PartitionedTopics
     persistent_topics: PersistentTopics
+    non_persistent_topics: NonPersistentTopics
     ownership: Ownership
     brokers: Brokers
     schemas: SchemaRegistry

@@ -90,11 +90,11 @@ async def _delete_marked(
     is_gone = False
     try:
         await services.broker.topics_settled(namespace)
-        topics = await _topics(request, services, ring)
+        topics = await _topics(services, ring)
         left = [topic for topic in filter(chosen, topics) if await _is_free(services, ring, topic)]
         await _delete_each(services.broker.delete_doomed_topic, left)
         await services.broker.topics_settled(namespace)
-        if not await _topics(request, services, ring):
+        if not await _topics(services, ring):
             await services.ownership.unload_namespace(namespace)
             await _forget_partitioned(services, namespace)
             await services.schemas.delete_namespace(namespace)
@@ -123,8 +123,8 @@ async def _is_free(services: Services, ring: BundleRing, topic: TopicName) -> bo
     return owner is None or owner.is_self
 
 
-async def _topics(request: Request, services: Services, ring: BundleRing) -> list[TopicName]:
-    lists = [await topics_of(request, services, ring, domain) for domain in DOMAINS]
+async def _topics(services: Services, ring: BundleRing) -> list[TopicName]:
+    lists = [await topics_of(services, ring, domain) for domain in DOMAINS]
     return [topic for topics in lists for topic in topics]
 
 
@@ -148,7 +148,7 @@ async def _delete_topics(
                 raise
 
     ring = await services.ownership.ring_of(namespace)
-    await _delete_each(delete, filter(chosen, await _topics(request, services, ring)))
+    await _delete_each(delete, filter(chosen, await _topics(services, ring)))
 
 
 async def _delete_each(

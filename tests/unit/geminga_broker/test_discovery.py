@@ -10,6 +10,7 @@ import pytest
 
 from geminga_broker.discovery import Discovery
 from geminga_broker.errors import NotAllowed, TopicNotFound
+from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.address import BrokerAddress, Owner
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership
@@ -70,13 +71,13 @@ async def discovery(
     namespaces, partitioned = Namespaces(coordination), PartitionedTopics(coordination)
     await partitioned.create(PARTED, 3)
     address = BrokerAddress("here:8080", "pulsar://here:6650", "http://here:8080")
+    ownership = Ownership(coordination, namespaces, address)
     return Discovery(
-        Ownership(coordination, namespaces, address),
+        ownership,
         namespaces,
         partitioned,
         PersistentTopics(coordination),
-        non_persistent_topics=lambda _: [VOLATILE],
-        ask_non_persistent_topics=ask,
+        NonPersistentTopics(ownership, here=lambda _: [VOLATILE], ask_owner=ask),
         auto_creation=AutoCreationConfig(),
     )
 
@@ -120,6 +121,26 @@ async def test_non_persistent_topics_are_those_of_this_broker_and_of_every_other
     topics = await discovery.non_persistent_topics_of(VOLATILE.namespace)
     assert topics == [ELSEWHERE, VOLATILE]
     assert asked == [await there.bundle_of(ELSEWHERE)], "its owner, for its bundle, and no other"
+
+
+async def test_the_owner_of_a_non_persistent_topic_is_asked_whether_it_is_there(
+    discovery: Discovery, there: Ownership, unreachable: set[Bundle], settle: Settle
+) -> None:
+    discovery.open()
+    assert await discovery.partitions(VOLATILE, create=False) == 0
+    with pytest.raises(TopicNotFound):  # no broker has its bundle
+        await discovery.partitions(ELSEWHERE, create=False)
+    await there.owner(ELSEWHERE)
+    await settle()
+    assert await discovery.partitions(ELSEWHERE, create=False) == 0
+    bundle = await there.bundle_of(ELSEWHERE)
+    beside = [TopicName.parse(f"{ELSEWHERE}-{number}") for number in range(100)]
+    missing = next(topic for topic in beside if bundle.covers(topic.hash))
+    with pytest.raises(TopicNotFound):
+        await discovery.partitions(missing, create=False)
+    unreachable.add(bundle)
+    with pytest.raises(ServerUnreachable):
+        await discovery.partitions(ELSEWHERE, create=False)
 
 
 async def test_an_owner_that_does_not_answer_leaves_the_list_unknown(

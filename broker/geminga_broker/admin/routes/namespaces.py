@@ -117,7 +117,7 @@ async def delete_namespace(
             await delete_with_topics(request, services, namespace)
             return no_content()
         await unmark(services, namespace)
-        await _check_empty(request, services, namespace)
+        await _check_empty(services, namespace)
         await delete_without_topics(request, services, namespace)
     except NamespaceNotFound:
         raise RestError(404, f"Namespace {namespace} does not exist.") from None
@@ -132,7 +132,7 @@ async def list_topics(request: Request, namespace: NamespaceArg, services: Servi
     if domains is None:
         raise RestError(404, f"mode should be one of {', '.join(_MODES)}")
     ring = await services.ownership.ring_of(namespace)
-    lists = [await topics_of(request, services, ring, domain) for domain in domains]
+    lists = [await topics_of(services, ring, domain) for domain in domains]
     return names_answer(request, [topic for topics in lists for topic in topics])
 
 
@@ -256,12 +256,12 @@ def _why_no_bundle(ring: BundleRing, name: str) -> str:
     return f"Cannot find bundle {name} in the bundles list"
 
 
-async def _check_empty(request: Request, services: Services, namespace: NamespaceName) -> None:
+async def _check_empty(services: Services, namespace: NamespaceName) -> None:
     """Raise ``NamespaceNotFound``; ``RestError`` 409 if users' topics are left."""
     ring = await services.ownership.ring_of(namespace)
     partitioned = services.partitioned_topics
     lists = await asyncio.gather(
-        *(topics_of(request, services, ring, domain) for domain in _MODES["ALL"]),
+        *(topics_of(services, ring, domain) for domain in _MODES["ALL"]),
         *(partitioned.names(namespace, domain) for domain in _MODES["ALL"]),
     )
     if any(not is_system_topic(topic) for topics in lists for topic in topics):

@@ -14,7 +14,6 @@ from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.admin.facade import Services, StatsQuery
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.peers import ask, of_topic
-from geminga_broker.admin.routes.topics import non_persistent_elsewhere
 from geminga_broker.admin.serving import to_each, to_partition
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.ownership.address import Owner
@@ -46,13 +45,13 @@ async def get_partitions(request: Request, topic: TopicArg, services: ServicesAr
     record = await services.partitioned_topics.metadata(topic)
     if record is None and flag(request, "checkAllowAutoCreation"):
         rule = auto_creation(services.auto_creation, policies)
-        if rule.is_allowed and rule.partitions and not await _is_topic(request, services, topic):
+        if rule.is_allowed and rule.partitions and not await _is_topic(services, topic):
             await _create(services, topic, PartitionedTopicMetadata(partitions=rule.partitions))
             record = await services.partitioned_topics.metadata(topic)
         elif rule.is_allowed:
             record = PartitionedTopicMetadata()
     if record is None:
-        if not await _is_topic(request, services, topic):
+        if not await _is_topic(services, topic):
             raise TopicNotFound(str(topic))
         record = PartitionedTopicMetadata()
     return json_record(record)
@@ -68,7 +67,7 @@ async def create_partitions(request: Request, topic: TopicArg, services: Service
     if record.partitions <= 0:
         raise RestError(406, "Number of partitions should be more than 0")
     _check_number(record.partitions)
-    if await _is_topic(request, services, topic):
+    if await _is_topic(services, topic):
         raise TopicExists(str(topic))
     await _create(services, topic, record)
     return no_content()
@@ -101,7 +100,7 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
     try:
         partitions = await topics.set_deleted(topic, deleted=True)
     except PartitionedTopicNotFound:
-        if await _is_topic(request, services, topic):
+        if await _is_topic(services, topic):
             raise RestError(
                 409,
                 f"{topic} is a non-partitioned topic. Instead of calling "
@@ -187,15 +186,12 @@ async def _delete_all(
     await to_each(delete_partition, range(partitions))
 
 
-async def _is_topic(request: Request, services: Services, topic: TopicName) -> bool:
+async def _is_topic(services: Services, topic: TopicName) -> bool:
     """Whether there is a topic of exactly this name that is not partitioned; of one that is not
     persistent only its owner knows."""
     if topic.is_persistent:
         return await services.persistent_topics.exists(topic)
-    if topic in services.broker.non_persistent_topics(topic.namespace):
-        return True
-    bundle = await services.ownership.bundle_of(topic)
-    return topic in await non_persistent_elsewhere(request, services, bundle)
+    return await services.non_persistent_topics.exists(topic)
 
 
 async def _metadata_body(request: Request) -> PartitionedTopicMetadata:

@@ -6,7 +6,6 @@ Partitioned topics as such are in ``partitions``, stats in ``topic_stats``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
 
 from fastapi import APIRouter, Request
 from starlette.convertors import register_url_convertor
@@ -14,8 +13,7 @@ from starlette.responses import Response
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.peers import ask
-from geminga_broker.admin.serving import serve_here, to_each
+from geminga_broker.admin.serving import serve_here
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.ownership.bundles import Bundle, BundleRing, parse_boundary
 from geminga_cluster.errors import NamespaceNotFound
@@ -49,7 +47,7 @@ async def list_topics(request: Request, namespace: NamespaceArg, services: Servi
     """The namespace's topics, partitions one by one; with ``bundle`` those of one bundle."""
     await require_namespace(services, namespace)
     ring = await services.ownership.ring_of(namespace)
-    topics = await topics_of(request, services, ring, path_value(request, "domain"))
+    topics = await topics_of(services, ring, path_value(request, "domain"))
     bundle_name = request.query_params.get("bundle")
     if bundle_name:
         topics = [topic for topic in topics if ring.bundle_of(topic.hash).name == bundle_name]
@@ -117,34 +115,11 @@ async def require_namespace(services: Services, namespace: NamespaceName) -> Non
         raise RestError(404, "Namespace does not exist")
 
 
-async def topics_of(
-    request: Request, services: Services, ring: BundleRing, domain: str
-) -> list[TopicName]:
-    """The topics of that domain of the ring's namespace, partitions one by one. Those that are not
-    persistent stand nowhere: each broker is asked for those of its bundles."""
-    namespace = ring.bundles[0].namespace
+async def topics_of(services: Services, ring: BundleRing, domain: str) -> list[TopicName]:
+    """The topics of that domain of the ring's namespace, partitions one by one."""
     if domain == "persistent":
-        return await services.persistent_topics.names(namespace)
-    names: list[TopicName] = []
-
-    async def add(bundle: Bundle) -> None:
-        names.extend(await non_persistent_elsewhere(request, services, bundle))
-
-    await to_each(add, ring.bundles)
-    return sorted({*names, *services.broker.non_persistent_topics(namespace)}, key=str)
-
-
-async def non_persistent_elsewhere(
-    request: Request, services: Services, bundle: Bundle
-) -> list[TopicName]:
-    """The topics that are not persistent of a bundle which another broker owns."""
-    owner = await services.ownership.present_owner_of(bundle)
-    if owner is None or owner.is_self:
-        return []
-    path = f"/admin/v2/non-persistent/{bundle.namespace}/{bundle.name}"
-    query = {"includeSystemTopic": "true"}
-    answer = await ask(services.calls, request, owner, path, method="GET", query=query)
-    return [TopicName.parse(name) for name in cast("list[str]", answer.json())]
+        return await services.persistent_topics.names(ring.bundles[0].namespace)
+    return await services.non_persistent_topics.of(ring)
 
 
 def names_answer(request: Request, topics: Iterable[TopicName]) -> Response:

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.admin.app import create_app
+from geminga_broker.admin.bundle_calls import BundleCalls
 from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.topic_stats import (
     TopicStats,
@@ -35,6 +36,7 @@ from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import BrokerSnapshot, TopicSnapshot
+from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
@@ -227,6 +229,13 @@ def calls() -> MemoryCalls:
     return MemoryCalls()
 
 
+def non_persistent_topics_of(
+    ownership: Ownership, broker: RememberingBroker, calls: MemoryCalls
+) -> NonPersistentTopics:
+    ask_owner = BundleCalls(calls, unload_timeout_s=1.0).non_persistent_topics
+    return NonPersistentTopics(ownership, here=broker.non_persistent_topics, ask_owner=ask_owner)
+
+
 @pytest.fixture
 async def services(
     coordination: Coordination,
@@ -260,6 +269,7 @@ async def services(
             namespaces=namespaces,
             partitioned_topics=PartitionedTopics(coordination),
             persistent_topics=PersistentTopics(coordination),
+            non_persistent_topics=non_persistent_topics_of(ownership, broker, calls),
             ownership=ownership,
             brokers=brokers,
             schemas=SchemaRegistry(storage, SimulatedClock()),
@@ -314,6 +324,7 @@ async def rival(
         own = replace(
             services,
             broker=rival_broker,
+            non_persistent_topics=non_persistent_topics_of(ownership, rival_broker, calls),
             namespaces=namespaces,
             ownership=ownership,
             brokers=brokers,
