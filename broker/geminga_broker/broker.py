@@ -112,11 +112,7 @@ class Broker(Service):
         self.topics = self._new_topics()
         bundle_of = self.ownership.last_bundle_of
         self._maintenance = TopicMaintenance(self.topics, clock, bundle_of=bundle_of)
-        self.non_persistent_topics = NonPersistentTopics(
-            self.ownership,
-            here=self.topics.non_persistent_in,
-            ask_owner=self._bundle_calls.non_persistent_topics,
-        )
+        self.non_persistent_topics = self._new_non_persistent_topics()
         self.discovery = self._new_discovery()
         self._context = self._session_context()
         self._is_unload_due = False
@@ -244,6 +240,13 @@ class Broker(Service):
             config=self.config.topics,
         )
 
+    def _new_non_persistent_topics(self) -> NonPersistentTopics:
+        return NonPersistentTopics(
+            self.ownership,
+            here=self.topics.non_persistent_in,
+            ask_owner=self._bundle_calls.non_persistent_topics,
+        )
+
     def _new_discovery(self) -> Discovery:
         return Discovery(
             self.ownership,
@@ -266,6 +269,7 @@ class Broker(Service):
             ownership=self.ownership,
             usage=self._usage,
             load_counts=self.load_manager.counts,
+            shows_bundles=self.config.exposes_bundle_metrics,
         )
 
     def _session_context(self) -> SessionContext:

@@ -91,6 +91,8 @@ class BrokerConfig(PartConfig):
     hand_on_budget_s: Annotated[float, Ge(0)] = 2.0
     """How long a broker that is asked to end hands its bundles on to the others, before it closes
     what is left; its clients then find these by themselves. It is cut off 5 s after that."""
+    exposes_bundle_metrics: Annotated[bool, Upstream("exposeBundlesMetricsInPrometheus")] = False
+    """`/metrics` shows each bundle of the broker, too."""
     stats_period_s: Annotated[float, Gt(0), Upstream("statsUpdateFrequencyInSecs")] = 60.0
     """Over how long rates are measured."""
 

@@ -19,6 +19,7 @@ from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import (
     SUMMARY_QUANTILES,
     BrokerSnapshot,
+    BundleSnapshot,
     CacheSnapshot,
     ConnectionsSnapshot,
     LoadSnapshot,
@@ -65,6 +66,7 @@ class BrokerMetrics:
         ownership: Ownership,
         usage: Usage | None = None,
         load_counts: LoadCounts | None = None,
+        shows_bundles: bool = False,
     ) -> None:
         self._clock = clock
         self._topics = topics
@@ -76,6 +78,7 @@ class BrokerMetrics:
         self._ownership = ownership
         self._usage = usage or UnknownUsage()
         self._load_counts = load_counts or LoadCounts()
+        self._shows_bundles = shows_bundles
         self._cache_meter = Meter(clock.monotonic(), 0, 0, 0, 0)
         # How often the cache's bound was passed: in all, and in the last period.
         self._evictions = 0
@@ -160,8 +163,26 @@ class BrokerMetrics:
                 shed_brokers=len(self._load_counts.moves),
                 splits=self._load_counts.splits.total(),
             ),
+            bundles=self._bundle_snapshots() if self._shows_bundles else [],
             schemas=topics.services.schemas.counts.by_namespace,
         )
+
+    def _bundle_snapshots(self) -> list[BundleSnapshot]:
+        by_bundle = self._maintenance.totals_by_bundle
+        return [
+            BundleSnapshot(
+                name=str(bundle),
+                msg_rate_in=totals.rate_in,
+                msg_rate_out=totals.rate_out,
+                msg_throughput_in=totals.throughput_in,
+                msg_throughput_out=totals.throughput_out,
+                topics=totals.topics,
+                consumers=totals.consumers,
+                producers=totals.producers,
+            )
+            for bundle in self._ownership.owned()
+            if (totals := by_bundle.get(bundle)) is not None
+        ]
 
     def _cache_snapshot(self) -> CacheSnapshot:
         cache = self._cache

@@ -15,6 +15,7 @@ from geminga_broker.metrics.snapshot import (
     SUMMARY_QUANTILES,
     BrokerSnapshot,
     BrokerSum,
+    BundleSnapshot,
     CacheSnapshot,
     ConnectionsSnapshot,
     DelayedIndexGauge,
@@ -55,6 +56,7 @@ COMPACTION_FAMILIES = (
 )
 CACHE_FAMILIES = families_of(CacheSnapshot, Gauge, Counter)
 LOAD_FAMILIES = families_of(LoadSnapshot, Gauge, Counter)
+BUNDLE_FAMILIES = families_of(BundleSnapshot, Gauge)
 LOOKUP_FAMILIES = families_of(LookupsSnapshot, Gauge, Counter)
 CONNECTION_FAMILIES = families_of(ConnectionsSnapshot, Gauge, Counter)
 
@@ -141,6 +143,11 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
     yield gauges(failed, f'{of_host}"pulsar_topic_load_times"')
     load = snapshot.load
     yield from samples(LOAD_FAMILIES, [(f'{of_host}"loadBalancing"', load)])
+    bundles = [
+        (f'{first},broker="{host}",bundle="{escape(each.name)}",metric="bundle"', each)
+        for each in snapshot.bundles
+    ]
+    yield from samples(BUNDLE_FAMILIES if bundles else (), bundles)
     unloaded = {
         "pulsar_lb_unload_broker_total": load.shed_brokers,
         "pulsar_lb_unload_bundle_total": load.moves,

@@ -229,6 +229,21 @@ class LoadSnapshot:
 
 
 @dataclass(slots=True, kw_only=True)
+class BundleSnapshot:
+    """One bundle of this broker's, as its load report says it; ``name`` is
+    ``tenant/namespace/0x…_0x…``."""
+
+    name: str
+    msg_rate_in: Annotated[float, Gauge("pulsar_bundle_msg_rate_in")] = 0.0
+    msg_rate_out: Annotated[float, Gauge("pulsar_bundle_msg_rate_out")] = 0.0
+    msg_throughput_in: Annotated[float, Gauge("pulsar_bundle_msg_throughput_in")] = 0.0
+    msg_throughput_out: Annotated[float, Gauge("pulsar_bundle_msg_throughput_out")] = 0.0
+    topics: Annotated[int, Gauge("pulsar_bundle_topics_count")] = 0
+    consumers: Annotated[int, Gauge("pulsar_bundle_consumer_count")] = 0
+    producers: Annotated[int, Gauge("pulsar_bundle_producer_count")] = 0
+
+
+@dataclass(slots=True, kw_only=True)
 class BrokerSnapshot:
     """The whole broker at one moment. ``is_healthy`` is None until a health check ran.
 
@@ -241,6 +256,7 @@ class BrokerSnapshot:
     connections: ConnectionsSnapshot = field(default_factory=ConnectionsSnapshot)
     lookups: LookupsSnapshot = field(default_factory=LookupsSnapshot)
     load: LoadSnapshot = field(default_factory=LoadSnapshot)
+    bundles: list[BundleSnapshot] = field(default_factory=list[BundleSnapshot])
     publish_latency_ms: Summary = NO_SUMMARY
     lookup_ms: Summary = NO_SUMMARY
     topic_load_ms: Summary = NO_SUMMARY

@@ -25,6 +25,11 @@ class SessionConfig:
     """Lists of topics are filtered by the clients' patterns."""
     pattern_length_max: Annotated[int, Ge(0), Upstream("subscriptionPatternMaxLength")] = 50
     """The longest such pattern."""
+    concurrent_lookup_requests_max: Annotated[
+        int, Ge(1), Upstream("maxConcurrentLookupRequest")
+    ] = 50_000
+    """How many lookups and questions for partitions a broker answers at once; more are refused, and
+    clients ask again."""
     keepalive_s: Annotated[float, Gt(0), Upstream("keepAliveIntervalSeconds")] = 30.0
     """How often a silent client is asked for a sign of life; after two it is cut off. Also how long
     a client may take from its connection to the end of its handshake."""

@@ -5,8 +5,11 @@ Errors are raised: the connection answers them in the form that each command's c
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import ClassVar
 
+from geminga_broker.errors import TooManyRequests
 from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_lookup, encode_partitions
@@ -20,16 +23,29 @@ class LookupCommands(CommandGroup):
     async def _lookup(self, command: api.CommandLookupTopic) -> None:
         context = self._session.context
         counts, began_s = context.counts, context.clock.monotonic()
-        counts.lookups_pending += 1
         is_redirect: bool | None = None
         try:
-            is_redirect = await self._answer_lookup(command)
+            with self._admitted():
+                is_redirect = await self._answer_lookup(command)
         finally:
-            counts.lookups_pending -= 1
             counts.lookups_failed += is_redirect is None
             counts.lookups_redirected += is_redirect is True
             counts.lookups_answered += is_redirect is False
             counts.lookup_durations.add((context.clock.monotonic() - began_s) * 1000)
+
+    @contextmanager
+    def _admitted(self) -> Generator[None, None, None]:
+        """Count a request as pending. Raises ``TooManyRequests`` where the broker has enough: each
+        waits for ZooKeeper, and after a restart of all brokers all clients ask at once."""
+        context = self._session.context
+        counts = context.counts
+        if counts.lookups_pending >= context.config.concurrent_lookup_requests_max:
+            raise TooManyRequests("Failed due to too many pending lookup requests")
+        counts.lookups_pending += 1
+        try:
+            yield
+        finally:
+            counts.lookups_pending -= 1
 
     async def _answer_lookup(self, command: api.CommandLookupTopic) -> bool:
         """Say where the topic is, or which broker to ask; whether it is the latter."""
@@ -51,11 +67,12 @@ class LookupCommands(CommandGroup):
         return owner.is_redirect
 
     async def _partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
-        name = TopicName.parse(command.topic)
-        await self._session.authorize(Action.LOOKUP, Resource.topic(str(name)))
-        partitions = await self._session.context.discovery.partitions(
-            name, create=command.metadata_auto_creation_enabled
-        )
+        with self._admitted():
+            name = TopicName.parse(command.topic)
+            await self._session.authorize(Action.LOOKUP, Resource.topic(str(name)))
+            partitions = await self._session.context.discovery.partitions(
+                name, create=command.metadata_auto_creation_enabled
+            )
         self._session.send(encode_partitions(command.request_id, partitions))
 
     handlers: ClassVar[Handlers] = {

@@ -45,7 +45,7 @@ PAGES = HelpPages(
         Subject(
             "process",
             "logs, and how it ends",
-            ("log_*", "close_budget_s", "hand_on_budget_s", "stats_period_s"),
+            ("log_*", "close_budget_s", "hand_on_budget_s", "stats_period_s", "exposes_*"),
         ),
         Subject("cache", "the newest entries in memory", ("cache.*",)),
         Subject("log", "how topics are stored: ledgers, cursors, retention", ("log.*",)),

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.geminga_broker.sessions.stand_ins import context_over
 
 from geminga_broker.broker import Broker
+from geminga_broker.config import BrokerConfig
 from geminga_broker.health import HealthCheck
 from geminga_broker.managed_ledger.config import CacheConfig
 from geminga_broker.managed_ledger.entry_cache import EntryCache, LedgerCache
@@ -42,6 +43,23 @@ async def test_the_load_report_says_what_each_bundle_carries(broker: Broker) -> 
         assert set(report.last_stats) == set(report.bundles)
         assert len(report.bundles) > 1
         assert sum(each.topics for each in report.last_stats.values()) == report.num_topics == 20
+
+
+SHOWING = BrokerConfig(
+    advertised_address="here", port=6650, web_port=8080, exposes_bundle_metrics=True
+)
+
+
+@pytest.mark.parametrize("broker", [None, SHOWING], ids=["by default", "asked to"], indirect=True)
+async def test_bundles_are_shown_where_that_is_asked_for(broker: Broker) -> None:
+    async with broker:
+        name = TopicName.parse("non-persistent://public/default/topic")
+        await broker.ownership.owner(name)
+        await broker.administration.create_topic(name, {})
+        await broker.metrics.renew()
+        shown = {each.name: each.topics for each in broker.metrics.snapshot().bundles}
+        bundle = str(broker.ownership.last_bundle_of(name))
+        assert shown == ({bundle: 1} if broker.config is SHOWING else {})
 
 
 async def test_a_load_report_tells_of_the_heaviest_bundles_so_that_it_can_be_written(

@@ -27,6 +27,7 @@ from geminga_broker.metrics.exposition import (
 )
 from geminga_broker.metrics.snapshot import (
     BrokerSnapshot,
+    BundleSnapshot,
     ConnectionsSnapshot,
     LoadSnapshot,
     SubscriptionSnapshot,
@@ -263,3 +264,36 @@ def test_what_the_load_manager_did_is_shown_under_upstreams_names() -> None:
     assert f'pulsar_lb_unload_bundle_total{{{labels}"bundleUnloading"}} 7\n' in text
     assert f'pulsar_lb_unload_broker_total{{{labels}"bundleUnloading"}} 2\n' in text
     assert f'pulsar_lb_bundles_split_total{{{labels}"bundlesSplit"}} 1\n' in text
+
+
+def test_bundles_are_shown_under_upstreams_names() -> None:
+    bundle = BundleSnapshot(
+        name="t/n/0x00000000_0x40000000",
+        msg_rate_in=1.5,
+        msg_rate_out=2.5,
+        msg_throughput_in=3.5,
+        msg_throughput_out=4.5,
+        topics=5,
+        consumers=6,
+        producers=7,
+    )
+    snapshot = BrokerSnapshot(bundles=[bundle])
+    text = "".join(render(snapshot, cluster="c", version="4.0.6", host="h"))
+    labels = 'cluster="c",broker="h",bundle="t/n/0x00000000_0x40000000",metric="bundle"'
+    found = {
+        line.removeprefix("pulsar_bundle_").partition("{")[0]: line.rpartition(" ")[2]
+        for line in text.splitlines()
+        if line.startswith("pulsar_bundle_") and labels in line
+    }
+    assert found == {
+        "msg_rate_in": "1.5",
+        "msg_rate_out": "2.5",
+        "msg_throughput_in": "3.5",
+        "msg_throughput_out": "4.5",
+        "topics_count": "5",
+        "consumer_count": "6",
+        "producer_count": "7",
+    }
+    assert "pulsar_bundle_" not in "".join(
+        render(BrokerSnapshot(), cluster="c", version="4.0.6", host="h")
+    )

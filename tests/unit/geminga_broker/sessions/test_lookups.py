@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from tests.unit.geminga_broker.sessions.stand_ins import FrameClient, MemoryDiscovery
@@ -91,6 +92,29 @@ async def test_lookups_are_counted_by_their_answers(
     assert (counts.lookups_answered, counts.lookups_redirected) == (2, 1)
     assert (counts.lookups_failed, counts.lookups_pending) == (1, 1)
     assert counts.lookup_durations.count == 4
+
+
+async def test_more_requests_at_once_than_allowed_are_refused_until_others_are_answered(
+    connect: Connect, settle: Settle, context: SessionContext
+) -> None:
+    context.config = replace(context.config, concurrent_lookup_requests_max=1)
+    client, other = connect(), connect()
+    client.ask("lookupTopic", topic="t/n/undecided")
+    other.ask("lookupTopic", topic="t/n/topic")
+    other.ask("partitionMetadata", topic="t/n/topic")
+    await settle()
+    (lookup,) = other.all_of("lookupTopicResponse")
+    (partitions,) = other.all_of("partitionMetadataResponse")
+    assert (lookup.error, partitions.error) == (api.TooManyRequests, api.TooManyRequests)
+    assert lookup.message == "Failed due to too many pending lookup requests"
+    assert (context.counts.lookups_pending, context.counts.lookups_failed) == (1, 1)
+    context.config = replace(context.config, concurrent_lookup_requests_max=2)
+    other.ask("lookupTopic", topic="t/n/topic")
+    other.ask("lookupTopic", topic="t/n/topic")  # the first one is answered by then
+    await settle()
+    answers = other.all_of("lookupTopicResponse")[-2:]
+    assert [each.brokerServiceUrl for each in answers] == ["pulsar://here:6650"] * 2
+    assert context.counts.lookups_pending == 1
 
 
 async def test_partitions_are_answered_with_their_number(
