@@ -17,7 +17,10 @@ from tests.integration.cluster_process import ClusterProcess
 from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.waiting import eventually
 
+from geminga_broker.admin.bundle_calls import BundleCalls
+from geminga_broker.ownership.address import Owner
 from geminga_cli.ports import ReservedPort
+from geminga_server.rest_calls import HttpCalls
 
 # In the namespace's 16 bundles: each of the two brokers serves some.
 TOPICS = [f"both-{number}" for number in range(24)]
@@ -121,6 +124,21 @@ def test_a_bundle_goes_where_it_is_told_whichever_broker_is_asked(
             word = f"destinationBroker={broker_id(brokers[destination])}"
             brokers[asked].admin("PUT", f"namespaces/public/default/{bundle}/unload?{word}")
             assert owners(brokers["ours"], brokers, ["both-sent"]) == {"both-sent": destination}
+
+
+async def test_the_leader_moves_a_bundle_away_from_apaches_broker(
+    brokers: dict[str, Broker],
+) -> None:
+    path = "../../lookup/v2/topic/persistent/public/default/both-shed"
+    bundle = f"public/default/{brokers['ours'].admin('GET', f'{path}/bundle').text.strip()}"
+    owned = f"brokers/standalone/{broker_id(brokers['theirs'])}/ownedNamespaces"
+    if owners(brokers["ours"], brokers, ["both-shed"])["both-shed"] == "ours":
+        unload(brokers, "ours", "both-shed")
+    theirs = Owner("", "", brokers["theirs"].web_url, "", is_self=False)
+    calls = BundleCalls(HttpCalls(), unload_timeout_s=30.0)
+    assert bundle in brokers["theirs"].admin("GET", owned).json()
+    await calls.unload(theirs, bundle, broker_id(brokers["ours"]))
+    assert bundle not in brokers["theirs"].admin("GET", owned).json()
 
 
 def unload(brokers: dict[str, Broker], owner: str, topic: str) -> None:

@@ -21,6 +21,7 @@ NAMES_TRIED_MAX = 40_000
 # The clients of a bundle wait for the broker that is asked to acquire it, which takes some requests
 # to ZooKeeper; where it takes longer they had better look for themselves.
 ASSIGN_TIMEOUT_S = 3.0
+REDIRECT = 307
 
 
 class BundleCalls:
@@ -40,12 +41,21 @@ class BundleCalls:
         await self._ask(RestCall("GET", url, timeout_s=ASSIGN_TIMEOUT_S))
 
     async def unload(self, owner: Owner, bundle: str, destination: str) -> None:
-        """As ``BundleMover.unload``."""
-        await self._change(owner, bundle, "unload", {"destinationBroker": destination})
+        """As ``BundleMover.unload``; for the leader.
+
+        An owner of Apache's redirects a request that has a destination to the leader. It is asked
+        again without: the leader knows the destination, and sends there whichever client looks the
+        bundle up. An owner that has the bundle no more redirects that request, too.
+        """
+        answer = await self._change(owner, bundle, "unload", {"destinationBroker": destination})
+        if answer.status == REDIRECT:
+            answer = await self._change(owner, bundle, "unload", {})
+        _require_success(answer, f"unload {bundle}")
 
     async def split(self, owner: Owner, bundle: str, *, unload: bool) -> None:
         """As ``BundleMover.split``."""
-        await self._change(owner, bundle, "split", {"unload": str(unload).lower()})
+        answer = await self._change(owner, bundle, "split", {"unload": str(unload).lower()})
+        _require_success(answer, f"split {bundle}")
 
     async def non_persistent_topics(self, bundle: Bundle, owner: Owner) -> list[TopicName]:
         """The non-persistent topics that ``owner`` has open in its bundle. Raises
@@ -57,22 +67,27 @@ class BundleCalls:
 
     async def _change(
         self, owner: Owner, bundle: str, action: str, query: Mapping[str, str]
-    ) -> None:
+    ) -> RestAnswer:
         words = urlencode({"authoritative": "false", **query})
         url = f"{self._url(owner)}/admin/v2/namespaces/{bundle}/{action}?{words}"
         # A redirect says that the bundle has moved since the owner reported it: what was decided
         # by that report is not done to another broker.
         timeout_s = self._unload_timeout_s
-        await self._ask(RestCall("PUT", url, timeout_s=timeout_s, follows_redirects=False))
+        call = RestCall("PUT", url, timeout_s=timeout_s, follows_redirects=False)
+        return await self._calls.call(call)
 
     def _url(self, owner: Owner) -> str:
         return owner.rest_url(is_tls=self._calls.prefers_tls)
 
     async def _ask(self, call: RestCall) -> RestAnswer:
         answer = await self._calls.call(call)
-        if not answer.is_success:
-            raise ServiceNotReady(f"{call.method} {call.url}: {answer.reason}")
+        _require_success(answer, f"{call.method} {call.url}")
         return answer
+
+
+def _require_success(answer: RestAnswer, what: str) -> None:
+    if not answer.is_success:
+        raise ServiceNotReady(f"{what}: {answer.reason}")
 
 
 def name_in(bundle: Bundle) -> str:

@@ -89,6 +89,21 @@ async def test_what_an_owner_redirects_is_not_done_elsewhere() -> None:
     calls = OneAnswer(RestAnswer(307, location="http://b:1/"))
     with pytest.raises(ServiceNotReady, match="307"):
         await of(calls).unload(OWNER, "public/default/0x00000000_0x80000000", "b:1")
+    with pytest.raises(ServiceNotReady, match="307"):
+        await of(calls).split(OWNER, "public/default/0x00000000_0x80000000", unload=True)
+    assert {call.url.partition("/admin")[0] for call in calls.calls} == {"http://a:1"}
+
+
+async def test_an_owner_that_redirects_a_destination_to_the_leader_is_asked_again_without() -> None:
+    class ApachesOwner(OneAnswer):
+        async def call(self, call: RestCall) -> RestAnswer:
+            await super().call(call)
+            has_destination = "destinationBroker" in call.url
+            return RestAnswer(307, location="http://leader:1/") if has_destination else self.answer
+
+    calls = ApachesOwner(RestAnswer(204))
+    await of(calls).unload(OWNER, "public/default/0x00000000_0x80000000", "b:1")
+    assert len(calls.calls) == 2
 
 
 async def test_an_owner_is_asked_for_the_non_persistent_topics_of_its_bundle() -> None:
