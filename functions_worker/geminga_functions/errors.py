@@ -4,6 +4,8 @@
 
     GemingaError
     ├── InvalidName             a name of a function or of an instance has not the form of one
+    ├── NotLeader               this worker does not lead, or not any more
+    ├── ClusterUnknown          which workers there are cannot be found out
     └── PackageError            a package cannot be used
         ├── PackageNotFound     no package is stored under this path
         ├── PackageTooLarge     it is larger than packages may be
@@ -75,3 +77,21 @@ class EnvironmentNotBuilt(PackageError):
         super().__init__(f"{reason}\n{output}".rstrip())
         self.reason = reason
         self.output = output
+class NotLeader(GemingaError):
+    """This worker does not lead, or not any more: another one does, or is about to."""
+
+    code: ClassVar[str] = "ServiceNotReady"
+    retry: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__("this worker does not lead; ask the leader")
+
+
+class ClusterUnknown(GemingaError):
+    """Which workers there are cannot be found out now: no broker says so."""
+
+    code: ClassVar[str] = "ServiceNotReady"
+    retry: ClassVar[bool] = True
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the workers of this cluster are not known: {reason}")

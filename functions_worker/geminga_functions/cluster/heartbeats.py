@@ -1,0 +1,136 @@
+"""The heartbeats of a worker, which are its lease to run instances.
+
+A heartbeat is an empty message on the topic ``coordinate``. That it was stored proves that the real
+owner of the topic heard of this worker after it was sent: an owner that was paused and is none any
+more gets nothing stored. So instances may run for the time of a lease after the moment of sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+
+from geminga import Client, ClientError, Message, Producer
+from geminga_functions.cluster.sessions import Session
+from geminga_runtime.clock import Clock
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+WORKER_PROPERTY = "worker"
+SESSION_PROPERTY = "session"
+SENT_PROPERTY = "sent_s"
+LEFT_PROPERTY = "left"
+# Two heartbeats may be lost before a lease ends.
+BEATS_A_LEASE = 3
+LEAVE_TIMEOUT_S = 2.0
+
+OnLease = Callable[[str, float], None]
+
+
+class Heartbeats(Service):
+    """Publishes heartbeats as long as it is open.
+
+    ``on_lease`` is called with the session, and until when of the monotonic clock its instances may
+    run. A session begins with the first heartbeat that is stored, and ends with its lease: the next
+    heartbeat begins another one.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        worker: str,
+        *,
+        lease_s: float,
+        clock: Clock,
+        on_lease: OnLease,
+        make_session: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        super().__init__()
+        self._client = client
+        self._topic = topic
+        self._worker = worker
+        self._lease_s = lease_s
+        self._clock = clock
+        self._on_lease = on_lease
+        self._make_session = make_session
+        self._session = ""
+        self._lease_until_s = 0.0
+
+    @property
+    def session(self) -> str:
+        """The session that has a lease at this moment; empty where none has."""
+        return self._session if self._clock.monotonic() < self._lease_until_s else ""
+
+    async def _open_parts(self) -> None:
+        await super()._open_parts()
+        self.spawn_lasting(self._beat, name="heartbeats")
+
+    async def _beat(self) -> None:
+        async with self._client.producer(
+            self._topic, batching=None, send_timeout_s=self._lease_s
+        ) as producer:
+            while True:
+                sent_s = self._clock.monotonic()
+                if sent_s >= self._lease_until_s:
+                    self._session = self._make_session()
+                await self._send(producer, sent_s)
+                rest_s = sent_s + self._lease_s / BEATS_A_LEASE - self._clock.monotonic()
+                await asyncio.sleep(max(0.0, rest_s))
+
+    async def _send(self, producer: Producer[bytes], sent_s: float) -> None:
+        properties = {
+            WORKER_PROPERTY: self._worker,
+            SESSION_PROPERTY: self._session,
+            SENT_PROPERTY: repr(sent_s),
+        }
+        try:
+            await producer.send(b"", properties=properties)
+        except ClientError as error:
+            log.warning("heartbeat is not stored", extra={"reason": str(error)})
+            return
+        until_s = sent_s + self._lease_s
+        if self._clock.monotonic() < until_s:
+            self._lease_until_s = until_s
+            self._on_lease(self._session, until_s)
+
+    async def leave(self) -> None:
+        """Say that nothing runs here any more, so that no worker waits for the end of the lease."""
+        properties = {
+            WORKER_PROPERTY: self._worker,
+            SESSION_PROPERTY: self._session,
+            LEFT_PROPERTY: "true",
+        }
+        try:
+            async with (
+                asyncio.timeout(LEAVE_TIMEOUT_S),
+                self._client.producer(self._topic, batching=None) as producer,
+            ):
+                await producer.send(b"", properties=properties)
+        except (ClientError, TimeoutError) as error:
+            log.warning("others are not told that this worker ends", extra={"reason": str(error)})
+
+
+class Heartbeat:
+    """A heartbeat that was received: whose, of which session, and what it says."""
+
+    def __init__(self, session: Session, sent_s: float | None, *, has_left: bool) -> None:
+        self.session = session
+        self.sent_s = sent_s
+        self.has_left = has_left
+
+    @classmethod
+    def of(cls, message: Message[bytes]) -> Heartbeat | None:
+        """None for a message that is no heartbeat."""
+        properties = message.properties
+        worker, session = properties.get(WORKER_PROPERTY), properties.get(SESSION_PROPERTY)
+        if worker is None or session is None:
+            return None
+        try:
+            sent_s = float(properties[SENT_PROPERTY])
+        except (KeyError, ValueError):
+            sent_s = None
+        return cls(Session(worker, session), sent_s, has_left=LEFT_PROPERTY in properties)

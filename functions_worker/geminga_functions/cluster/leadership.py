@@ -1,0 +1,239 @@
+"""Leads while this worker's consumer is the active one: decides what runs where, and writes it down.
+
+A leader first takes the topics of functions and of assignments for itself alone. From then on
+nothing that an earlier leader still sends is stored, and what it had stored has been read. The
+first publish that fails ends the lead: if the consumer is still active, it is taken again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from geminga import Client, ClientError, Consumer
+from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
+from geminga_functions.cluster.heartbeats import BEATS_A_LEASE, Heartbeat
+from geminga_functions.cluster.keyed_log import KeyedLog, LogWriter
+from geminga_functions.cluster.membership import WorkerInfo
+from geminga_functions.cluster.orders import Facts, Orders, decide
+from geminga_functions.cluster.sessions import Session, WorkerSessions
+from geminga_functions.errors import NotLeader
+from geminga_functions.names import FunctionName, InstanceName
+from geminga_protocol.functions.functions_pb2 import FunctionMetaData
+from geminga_runtime.clock import Clock
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+SUBSCRIPTION = "participants"
+# Upstream's leader waited for its producers without end, and nothing was scheduled meanwhile.
+TAKE_TIMEOUT_S = 10.0
+RETAKE_S = 0.5
+# How soon the end of a lease, or a heartbeat, has consequences; changes of the logs have them at once.
+STEP_S = 0.2
+POLL_S = 0.1
+HEARTBEATS_AT_ONCE = 100
+
+Functions = KeyedLog[FunctionName, FunctionMetaData]
+Assignments = KeyedLog[InstanceName, Assigned]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInstances:
+    """What a worker answered: how far it has read the assignments, and what may still run there."""
+
+    position: tuple[int, int]
+    present: frozenset[InstanceName]
+
+
+# Raises ``GemingaError`` where the worker does not answer.
+Ask = Callable[[str], Awaitable[WorkerInstances | None]]
+
+
+class Leadership(Service):
+    """This worker's part in the election, and its lead while it has it.
+
+    ``ask`` asks a worker what runs there, and gives None where it does not answer.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        coordination_topic: str,
+        me: WorkerInfo,
+        functions: Functions,
+        assignments: Assignments,
+        *,
+        ask: Ask,
+        lease_s: float,
+        balances: bool,
+        clock: Clock,
+    ) -> None:
+        super().__init__()
+        self.draining: set[str] = set()
+        self._client = client
+        self._topic = coordination_topic
+        self._me = me
+        self._functions = functions
+        self._assignments = assignments
+        self._ask = ask
+        self._lease_s = lease_s
+        self._balances = balances
+        self._clock = clock
+        self._sessions = WorkerSessions(lease_s)
+        self._writer: LogWriter | None = None
+        self._lead: asyncio.Task[object] | None = None
+        self._changed = asyncio.Event()
+        functions.listen(self.wake)
+        assignments.listen(self.wake)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this worker leads: its consumer is active, and it has the topics for itself."""
+        return self._writer is not None
+
+    def wake(self) -> None:
+        """Decide anew: something has changed."""
+        self._changed.set()
+
+    async def put(self, name: FunctionName, metadata: FunctionMetaData) -> None:
+        """Store the metadata of a function; returns once this worker has them too. Raises
+        ``NotLeader``, and ``ClientError`` where whether they are stored is not known."""
+        await self._functions.reach(
+            await self._own_writer().put(name, metadata.SerializeToString())
+        )
+
+    async def remove(self, name: FunctionName) -> None:
+        """Remove a function. Raises as ``put``."""
+        await self._functions.reach(await self._own_writer().remove(name))
+
+    def _own_writer(self) -> LogWriter:
+        if self._writer is None:
+            raise NotLeader
+        return self._writer
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self.spawn_lasting(self._participate, name="participant")
+
+    # --- election
+
+    async def _participate(self) -> None:
+        consumer = self._client.consumer(
+            self._topic, SUBSCRIPTION, type="failover", name=str(self._me)
+        )
+        try:
+            async with consumer as consumer_:
+                while True:
+                    await self._receive(consumer_)
+                    self._follow_election(consumer_)
+        finally:
+            self._stop_leading()
+
+    async def _receive(self, consumer: Consumer[bytes]) -> None:
+        """Take the heartbeats; only the active consumer gets some."""
+        messages = await consumer.receive_many(HEARTBEATS_AT_ONCE, POLL_S)
+        now_s = self._clock.monotonic()
+        for message in messages:
+            heartbeat = Heartbeat.of(message)
+            if heartbeat is None:
+                continue
+            if heartbeat.has_left:
+                self._sessions.left(heartbeat.session)
+                self.wake()
+                continue
+            if self._sessions.current(heartbeat.session.worker) != heartbeat.session:
+                self.wake()
+            self._sessions.heard(heartbeat.session, now_s)
+            if heartbeat.session.worker == self._me.worker_id and heartbeat.sent_s is not None:
+                self._sessions.caught_up(min(heartbeat.sent_s, now_s))
+        if messages:
+            consumer.ack_cumulative(messages[-1])
+
+    def _follow_election(self, consumer: Consumer[bytes]) -> None:
+        is_active = consumer.is_active and consumer.is_connected
+        if is_active and (self._lead is None or self._lead.done()):
+            self._lead = self.spawn(self._lead_on(), name="leader")
+        elif not is_active:
+            self._stop_leading()
+
+    def _stop_leading(self) -> None:
+        if self._lead is not None:
+            self._lead.cancel()
+            self._lead = None
+
+    # --- leading
+
+    async def _lead_on(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                functions = await self._functions.writer(stack, TAKE_TIMEOUT_S)
+                assignments = await self._assignments.writer(stack, TAKE_TIMEOUT_S)
+                self._sessions = WorkerSessions(self._lease_s)
+                self._sessions.suppose(
+                    {Session(each.worker, each.session) for each in self._assigned().values()},
+                    self._clock.monotonic(),
+                )
+                self._writer = functions
+                log.info("worker leads", extra={"worker": str(self._me)})
+                # Each worker that is there is heard of once before anything is decided.
+                await asyncio.sleep(self._lease_s / BEATS_A_LEASE)
+                while True:
+                    self._changed.clear()
+                    if not await self._step(assignments):
+                        await self._pause()
+        except (ClientError, TimeoutError) as error:
+            log.warning("worker leads no more", extra={"reason": str(error) or "timeout"})
+            await asyncio.sleep(RETAKE_S)
+        finally:
+            self._writer = None
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(STEP_S):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _assigned(self) -> Mapping[InstanceName, Assigned]:
+        return self._assignments.records
+
+    async def _step(self, writer: LogWriter) -> bool:
+        """Decide and publish once; says whether something was published."""
+        for session in self._sessions.forget():
+            log.info("worker is gone", extra={"worker": session.worker})
+        orders = self._decide({})
+        if orders.ask:
+            answers = {worker: await self._ask(worker) for worker in orders.ask}
+            orders = self._decide(answers)
+        sends = [
+            writer.put(each.instance, each.encode(), {SESSION_PROPERTY: each.session})
+            for each in orders.assign
+        ]
+        sends += [writer.remove(name) for name in orders.remove]
+        if not sends:
+            return False
+        positions = await asyncio.gather(*sends)
+        # The next decision knows what this one did.
+        await self._assignments.reach(max(positions))
+        return True
+
+    def _decide(self, answers: Mapping[str, WorkerInstances | None]) -> Orders:
+        ended: set[InstanceName] = set()
+        for name, each in self._assigned().items():
+            answer = answers.get(each.worker)
+            if each.is_stopped and answer is not None and answer.position >= each.position:
+                if name not in answer.present:
+                    ended.add(name)
+        return decide(
+            Facts(
+                self._functions.records,
+                self._assigned(),
+                self._sessions,
+                ended,
+                self.draining,
+                self._balances,
+            )
+        )

@@ -1,0 +1,76 @@
+"""Which workers there are, and which of them leads: what a broker says of the subscription of all
+workers. A consumer's name says of its worker ``id:host:port``, as upstream's do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geminga_functions.errors import ClusterUnknown
+from geminga_server.errors import ServerUnreachable
+from geminga_server.rest_calls import RestCall, RestCalls
+
+# A broker answers from memory; the topic may be moving to another one.
+STATS_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WorkerInfo:
+    """A worker, and where its REST side is."""
+
+    worker_id: str
+    hostname: str
+    port: int
+
+    @classmethod
+    def parse(cls, consumer_name: str) -> WorkerInfo | None:
+        """None for a consumer that is no worker."""
+        worker_id, _, rest = consumer_name.partition(":")
+        hostname, _, port = rest.rpartition(":")
+        if not worker_id or not hostname or not port.isascii() or not port.isdecimal():
+            return None
+        return cls(worker_id, hostname, int(port))
+
+    def __str__(self) -> str:
+        return f"{self.worker_id}:{self.hostname}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Of its REST side."""
+        return f"http://{self.hostname}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The workers that consume, in the order of their ids, and the one whose consumer is active."""
+
+    workers: tuple[WorkerInfo, ...]
+    leader: WorkerInfo | None
+
+    def find(self, worker_id: str) -> WorkerInfo | None:
+        """The worker with this id."""
+        return next((each for each in self.workers if each.worker_id == worker_id), None)
+
+
+class Membership:
+    """Asks brokers, whose REST side is at ``web_url``, of the subscription of a topic."""
+
+    def __init__(self, calls: RestCalls, web_url: str, topic: str, subscription: str) -> None:
+        self._calls = calls
+        self._subscription = subscription
+        domain, _, rest = topic.partition("://")
+        self._url = f"{web_url.rstrip('/')}/admin/v2/{domain}/{rest}/stats"
+
+    async def members(self) -> Members:
+        """The workers at this moment. Raises ``ClusterUnknown``."""
+        try:
+            answer = await self._calls.call(RestCall("GET", self._url, timeout_s=STATS_TIMEOUT_S))
+        except ServerUnreachable as error:
+            raise ClusterUnknown(str(error)) from error
+        stats = answer.json()
+        if not answer.is_success or not isinstance(stats, dict):
+            raise ClusterUnknown(answer.reason)
+        subscription = stats.get("subscriptions", {}).get(self._subscription, {})
+        names = [each.get("consumerName", "") for each in subscription.get("consumers", [])]
+        workers = {worker for name in names if (worker := WorkerInfo.parse(name)) is not None}
+        leader = WorkerInfo.parse(subscription.get("activeConsumerName") or "")
+        return Members(tuple(sorted(workers)), leader if leader in workers else None)
