@@ -43,6 +43,10 @@ COMMANDS = {
     "broker": Command("geminga_cli.commands.broker", "run a broker"),
     "bookie": Command("geminga_cli.commands.bookie", "run a bookie"),
     "proxy": Command("geminga_cli.commands.proxy", "run a proxy: the gateway to a cluster"),
+    "functions-worker": Command(
+        "geminga_cli.commands.functions_worker",
+        "run a functions worker: functions, sources and sinks",
+    ),
     "autorecovery": Command(
         "geminga_cli.commands.autorecovery",
         "run auto-recovery alone: copies what lost bookies held",
@@ -76,7 +80,7 @@ COMMANDS = {
 
 
 # Their help has subjects.
-PARTS = ("broker", "bookie", "proxy", "autorecovery")
+PARTS = ("broker", "bookie", "proxy", "functions-worker", "autorecovery")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

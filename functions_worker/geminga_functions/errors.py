@@ -5,6 +5,7 @@
     GemingaError
     ├── InvalidName             a name of a function or of an instance has not the form of one
     ├── NotLeader               this worker does not lead, or not any more
+    ├── NoLease                 no instance may run on this worker at present
     ├── ClusterUnknown          which workers there are cannot be found out
     └── PackageError            a package cannot be used
         ├── PackageNotFound     no package is stored under this path
@@ -77,6 +78,8 @@ class EnvironmentNotBuilt(PackageError):
         super().__init__(f"{reason}\n{output}".rstrip())
         self.reason = reason
         self.output = output
+
+
 class NotLeader(GemingaError):
     """This worker does not lead, or not any more: another one does, or is about to."""
 
@@ -85,6 +88,16 @@ class NotLeader(GemingaError):
 
     def __init__(self) -> None:
         super().__init__("this worker does not lead; ask the leader")
+
+
+class NoLease(GemingaError):
+    """No instance may run on this worker at present."""
+
+    code: ClassVar[str] = "ServiceNotReady"
+    retry: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__("no broker stores the heartbeats of this worker, so nothing runs on it")
 
 
 class ClusterUnknown(GemingaError):

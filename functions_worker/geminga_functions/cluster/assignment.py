@@ -55,6 +55,4 @@ class Assigned:
     ) -> Assigned:
         """Raises ``google.protobuf.message.DecodeError``."""
         record = Assignment.FromString(payload)
-        return cls(
-            instance, record.workerId, session, record.instance.functionMetaData, position
-        )
+        return cls(instance, record.workerId, session, record.instance.functionMetaData, position)

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from geminga import EARLIEST, Client, Message, Producer, Reader
+from geminga import EARLIEST, AccessMode, Client, Message, Producer, Reader
 from geminga_functions.errors import InvalidName
 from geminga_runtime.service import Service
 
@@ -25,7 +25,7 @@ RecordT = TypeVar("RecordT")
 
 READ_AT_ONCE = 1000
 # A leader that is paused is fenced by the next one, which does not wait for it.
-LEADERS_ACCESS = "exclusive_with_fencing"
+LEADERS_ACCESS = AccessMode.EXCLUSIVE_WITH_FENCING
 
 
 class KeyedLog(Service, Generic[KeyT, RecordT]):
@@ -56,7 +56,8 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
         """Call ``on_change`` after every change from now on."""
         self._listeners.append(on_change)
 
-    async def _open(self, stack: AsyncExitStack) -> None:
+    async def _open_parts(self) -> None:
+        await super()._open_parts()
         self.spawn_lasting(self._follow, name=f"reader of {self.topic}")
         while self.position == (-1, -1):
             await self._has_moved.wait()

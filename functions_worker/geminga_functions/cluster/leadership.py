@@ -1,4 +1,4 @@
-"""Leads while this worker's consumer is the active one: decides what runs where, and writes it down.
+"""Leads while this worker's consumer is the active one: decides what runs where, and publishes it.
 
 A leader first takes the topics of functions and of assignments for itself alone. From then on
 nothing that an earlier leader still sends is stored, and what it had stored has been read. The
@@ -32,7 +32,7 @@ SUBSCRIPTION = "participants"
 # Upstream's leader waited for its producers without end, and nothing was scheduled meanwhile.
 TAKE_TIMEOUT_S = 10.0
 RETAKE_S = 0.5
-# How soon the end of a lease, or a heartbeat, has consequences; changes of the logs have them at once.
+# How soon the end of a lease has consequences; changes of the logs have them at once.
 STEP_S = 0.2
 POLL_S = 0.1
 HEARTBEATS_AT_ONCE = 100
@@ -115,7 +115,8 @@ class Leadership(Service):
             raise NotLeader
         return self._writer
 
-    async def _open(self, stack: AsyncExitStack) -> None:
+    async def _open_parts(self) -> None:
+        await super()._open_parts()
         self.spawn_lasting(self._participate, name="participant")
 
     # --- election
@@ -224,9 +225,10 @@ class Leadership(Service):
         ended: set[InstanceName] = set()
         for name, each in self._assigned().items():
             answer = answers.get(each.worker)
-            if each.is_stopped and answer is not None and answer.position >= each.position:
-                if name not in answer.present:
-                    ended.add(name)
+            if answer is None or answer.position < each.position:
+                continue
+            if each.is_stopped and name not in answer.present:
+                ended.add(name)
         return decide(
             Facts(
                 self._functions.records,

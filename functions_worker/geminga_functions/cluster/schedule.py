@@ -22,7 +22,7 @@ def schedule(
     whether its instances still run is not known yet. With ``balances`` the numbers of instances of
     two workers then differ by one at most, and only as many instances move as that takes.
     """
-    loads = {worker: 0 for worker in sorted(workers)}
+    loads = dict.fromkeys(sorted(workers), 0)
     placed: dict[InstanceName, str] = {}
     homeless: list[InstanceName] = []
     for instance in instances:

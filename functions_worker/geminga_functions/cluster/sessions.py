@@ -2,8 +2,8 @@
 
 A worker may run instances until ``lease_s`` after it sent the last heartbeat that was stored. The
 leader receives heartbeats later than they were sent, so a lease that it reckons from the receipt
-never ends before the real one. That none is on its way to it, it knows from its own heartbeats: when
-it receives the one that it sent at a time, it has received all that were stored before.
+never ends before the real one. That none is on its way, it knows from its own heartbeats: when it
+receives the one that it sent at a time, it has received all that were stored before.
 
 A worker whose lease ended begins a new session with its next heartbeat. So a session that is over
 for the leader is over for good, even where the worker comes back at the same moment.

@@ -1,0 +1,10 @@
+"""``python -m geminga_functions``: a functions worker told by the environment alone."""
+
+from __future__ import annotations
+
+import sys
+
+from geminga_functions.part import main
+
+if __name__ == "__main__":
+    sys.exit(main(None, {}))

@@ -1,0 +1,67 @@
+"""What a functions worker is told, by file, environment or options; names as in upstream's
+``functions_worker.yml``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Gt
+
+from geminga_functions.runtime.config import RuntimeConfig
+from geminga_server.config import INLINE, Port, Upstream
+from geminga_server.config.part import LogLevel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionsWorkerConfig:
+    """The settings of one functions worker; port 0 takes any free one."""
+
+    worker_id: Annotated[str, Upstream("workerId")] = ""
+    """What the worker is called, among the workers of its cluster; empty: by host name and port."""
+    worker_hostname: Annotated[str, Upstream("workerHostname")] = ""
+    """The host at which brokers, proxies and other workers reach this one; empty: the bind
+    address."""
+    bind_address: Annotated[str, Upstream("bindAddress")] = "127.0.0.1"
+    """Where it listens; 0.0.0.0 is everywhere."""
+    worker_port: Annotated[Port, Upstream("workerPort")] = 6750
+    """The port of REST and metrics; 0 takes a free one."""
+    pulsar_service_url: Annotated[str, Upstream("pulsarServiceUrl")] = "pulsar://localhost:6650"
+    """The brokers, or a proxy: a worker talks to nothing else."""
+    pulsar_web_service_url: Annotated[str, Upstream("pulsarWebServiceUrl")] = (
+        "http://localhost:8080"
+    )
+    """Their web service."""
+    pulsar_functions_cluster: Annotated[str, Upstream("pulsarFunctionsCluster")] = "standalone"
+    """The name of the cluster that functions are told."""
+    pulsar_functions_namespace: Annotated[str, Upstream("pulsarFunctionsNamespace")] = (
+        "public/functions"
+    )
+    """The namespace of the topics of workers. Those that share it are one cluster of workers,
+    unless their topics differ."""
+    cluster_coordination_topic_name: Annotated[str, Upstream("clusterCoordinationTopicName")] = (
+        "coordinate"
+    )
+    """The topic by which workers elect their leader, and on which they publish heartbeats."""
+    function_metadata_topic_name: Annotated[str, Upstream("functionMetadataTopicName")] = "metadata"
+    """The topic of functions, sources and sinks."""
+    function_assignment_topic_name: Annotated[str, Upstream("functionAssignmentTopicName")] = (
+        "assignments"
+    )
+    """The topic that says which worker runs what."""
+    lease_s: Annotated[float, Gt(0.1)] = 3.0
+    """How long instances go on when their worker reaches no broker. After that they have ended, and
+    run elsewhere: a worker's death is made good about so long after it."""
+    rebalances: bool = True
+    """Spread instances evenly again when a worker joins, or a drained one comes back."""
+    topic_compaction_s: Annotated[float, Gt(0), Upstream("topicCompactionFrequencySec")] = 1800.0
+    """How often the leader has the topics of functions and assignments compacted."""
+    runtime: Annotated[RuntimeConfig, INLINE] = field(default_factory=RuntimeConfig)
+    log_level: LogLevel = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
+    log_json: bool = False
+    """Log one JSON object a line."""
+
+    def topic(self, name: str) -> str:
+        """The whole name of a topic of the workers."""
+        return f"persistent://{self.pulsar_functions_namespace}/{name}"

@@ -1,0 +1,111 @@
+"""A functions worker as a process: config, logs, the client of its brokers, the worker, its REST.
+
+Its REST side serves from the first moment, so that a broker or a proxy before it can say what is
+wrong; the worker itself begins when brokers answer, and the supervisor is told ``ready`` then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import geminga
+from geminga_functions.cluster.membership import WorkerInfo
+from geminga_functions.config import FunctionsWorkerConfig
+from geminga_functions.worker import INSTANCES_PATH, Worker, instances_json
+from geminga_protocol.pulsar.features import SERVER_VERSION
+from geminga_runtime.clock import SystemClock
+from geminga_server.authorization import Resource
+from geminga_server.config.loading import load_config
+from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.http import AsgiApp, HttpServer, Receive, Scope, Send
+from geminga_server.logging import configure_logging
+from geminga_server.memory import tune_memory
+from geminga_server.metrics import LoopLag, PartMetrics, part_app
+from geminga_server.open_files import open_files
+from geminga_server.ports import free_port
+from geminga_server.rest_calls import HttpCalls
+from geminga_server.run import StopRequest, run_part
+from geminga_server.supervision import part_name
+
+log = logging.getLogger(__name__)
+
+PART = "functions-worker"
+# A worker publishes records and heartbeats; instances in threads have clients of their own.
+MEMORY_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+def main(file: Path | None, flags: Mapping[str, object]) -> int:
+    """Run a functions worker until it is told to stop; returns the process's exit code."""
+    config = load_config(FunctionsWorkerConfig, PART, file=file, flags=flags)
+    configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
+    return run_part(lambda stop: serve(config, stop))
+
+
+async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
+    """Open everything, say so, and wait to be told to stop."""
+    tune_memory()
+    files = open_files()
+    clock = SystemClock()
+    metrics = PartMetrics(PART)
+    config = replace(config, worker_port=free_port(config.bind_address, config.worker_port))
+    me = identity(config)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(LoopLag(metrics))
+        client = await stack.enter_async_context(
+            geminga.connect(config.pulsar_service_url, memory_limit_bytes=MEMORY_LIMIT_BYTES)
+        )
+        worker = Worker(
+            replace(config, worker_id=me.worker_id),
+            me,
+            client,
+            HttpCalls(),
+            environment=os.environ,
+            clock=clock,
+            random=Random(),  # noqa: S311  # jitter, no secrets
+        )
+        own = part_app(metrics, check_health=worker.check_health, resource=Resource.cluster(PART))
+        http = HttpServer(
+            answering_for(worker, own),
+            config.bind_address,
+            config.worker_port,
+            clock=clock,
+            connections_max=files.http,
+            metrics=metrics,
+        )
+        await stack.enter_async_context(http)
+        await stack.enter_async_context(worker)
+        addresses = {"web": me.url, "metrics": f"{me.url}/metrics/"}
+        log.info("functions worker serves", extra={"worker": str(me), **addresses})
+        commands = PartCommands(shutdown=stop.ask, check_health=worker.check_health)
+        await stack.enter_async_context(
+            obeying_supervisor(PART, SERVER_VERSION, commands, addresses)
+        )
+        await stop.wait()
+
+
+def identity(config: FunctionsWorkerConfig) -> WorkerInfo:
+    """What other workers know this one by; ``worker_port`` is taken already."""
+    host = config.worker_hostname or config.bind_address
+    return WorkerInfo(config.worker_id or f"{host}-{config.worker_port}", host, config.worker_port)
+
+
+def answering_for(worker: Worker, own: AsgiApp) -> AsgiApp:
+    """``own``, and what the leader asks of each worker, also while the web framework loads."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != INSTANCES_PATH:
+            await own(scope, receive, send)
+            return
+        body = json.dumps(instances_json(worker.present())).encode()
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return answer

@@ -1,0 +1,209 @@
+"""A functions worker: its part in the cluster of workers, and the instances that it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from random import Random
+
+from geminga import Client, Message
+from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
+from geminga_functions.cluster.heartbeats import Heartbeats
+from geminga_functions.cluster.keyed_log import KeyedLog
+from geminga_functions.cluster.leadership import SUBSCRIPTION, Leadership, WorkerInstances
+from geminga_functions.cluster.membership import Membership, WorkerInfo
+from geminga_functions.config import FunctionsWorkerConfig
+from geminga_functions.errors import ClusterUnknown, InvalidName, NoLease
+from geminga_functions.names import FunctionName, InstanceName
+from geminga_functions.runtime.assembly import Runtime
+from geminga_functions.runtime.instances import WorkerIdentity
+from geminga_functions.runtime.reports import InstanceState
+from geminga_protocol.functions.functions_pb2 import FunctionMetaData
+from geminga_runtime.clock import Clock
+from geminga_runtime.service import Service
+from geminga_server.errors import ServerUnreachable
+from geminga_server.rest_calls import RestCall, RestCalls
+
+log = logging.getLogger(__name__)
+
+# Where a worker says to the leader what runs there: a path of ours, which no upstream path meets.
+INSTANCES_PATH = "/admin/x/instances"
+ASK_TIMEOUT_S = 2.0
+
+
+class Worker(Service):
+    """One worker, as long as it is open.
+
+    ``client`` and ``calls`` reach the brokers. ``me`` is what other workers know it by.
+    ``environment`` is given to instances.
+    """
+
+    def __init__(
+        self,
+        config: FunctionsWorkerConfig,
+        me: WorkerInfo,
+        client: Client,
+        calls: RestCalls,
+        *,
+        environment: Mapping[str, str],
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.me = me
+        self.client = client
+        self.calls = calls
+        coordination = config.topic(config.cluster_coordination_topic_name)
+        web_url = config.pulsar_web_service_url
+        self.runtime = Runtime(
+            WorkerIdentity(
+                me.worker_id, config.pulsar_functions_cluster, config.pulsar_service_url, web_url
+            ),
+            config.runtime,
+            client,
+            calls,
+            namespace=config.pulsar_functions_namespace,
+            environment=environment,
+            clock=clock,
+            random=random,
+        )
+        self.functions = KeyedLog(
+            client,
+            config.topic(config.function_metadata_topic_name),
+            FunctionName.parse,
+            decode_function,
+        )
+        self.assignments = KeyedLog(
+            client,
+            config.topic(config.function_assignment_topic_name),
+            InstanceName.parse,
+            decode_assignment,
+        )
+        self.heartbeats = Heartbeats(
+            client,
+            coordination,
+            me.worker_id,
+            lease_s=config.lease_s,
+            clock=clock,
+            on_lease=self._extend_lease,
+        )
+        self.membership = Membership(calls, web_url, coordination, SUBSCRIPTION)
+        self.leadership = Leadership(
+            client,
+            coordination,
+            me,
+            self.functions,
+            self.assignments,
+            ask=self._ask,
+            lease_s=config.lease_s,
+            balances=config.rebalances,
+            clock=clock,
+        )
+        self._session = ""
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self.functions)
+        await stack.enter_async_context(self.assignments)
+        self.assignments.listen(self._assign)
+        # Instances have ended when the worker says that it leaves.
+        stack.push_async_callback(self.heartbeats.leave)
+        await stack.enter_async_context(self.heartbeats)
+        await stack.enter_async_context(self.runtime)
+        await stack.enter_async_context(self.leadership)
+        if self.config.topic_compaction_s:
+            self.spawn_every(self.config.topic_compaction_s, self._compact, name="compaction")
+
+    async def check_health(self) -> None:
+        """Raises ``NoLease`` where no broker stores heartbeats: nothing runs here then."""
+        if not self.runtime.instances.has_lease:
+            raise NoLease
+
+    # --- what runs here
+
+    def _extend_lease(self, session: str, until_s: float) -> None:
+        if session != self._session:
+            # What was assigned to the session before may run elsewhere by now.
+            self._session = session
+            self._assign()
+        self.runtime.instances.extend_lease(until_s)
+
+    def _assign(self) -> None:
+        me, session = self.me.worker_id, self._session
+        mine = {
+            name: each.metadata
+            for name, each in self.assignments.records.items()
+            if each.worker == me and each.session == session
+        }
+        self.runtime.instances.assign(mine)
+
+    def present(self) -> WorkerInstances:
+        """What may still run here, and how far the assignments have been read."""
+        reports = self.runtime.instances.reports()
+        running = (each.name for each in reports if each.state is not InstanceState.STOPPED)
+        return WorkerInstances(self.assignments.position, frozenset(running))
+
+    # --- other workers
+
+    async def _ask(self, worker_id: str) -> WorkerInstances | None:
+        if worker_id == self.me.worker_id:
+            return self.present()
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                worker = (await self.membership.members()).find(worker_id)
+                if worker is None:
+                    return None
+                answer = await self.calls.call(RestCall("GET", f"{worker.url}{INSTANCES_PATH}"))
+                return parse_instances(answer.json()) if answer.is_success else None
+        except (ClusterUnknown, ServerUnreachable, TimeoutError, ValueError, InvalidName) as error:
+            extra = {"worker": worker_id, "reason": str(error)}
+            log.warning("worker does not say what runs there", extra=extra)
+            return None
+
+    async def _compact(self) -> None:
+        """Have the topics of functions and assignments compacted, if this worker leads."""
+        if not self.leadership.is_leader:
+            return
+        for each in (self.functions, self.assignments):
+            domain, _, rest = each.topic.partition("://")
+            base = self.config.pulsar_web_service_url.rstrip("/")
+            url = f"{base}/admin/v2/{domain}/{rest}/compaction"
+            try:
+                answer = await self.calls.call(RestCall("PUT", url))
+            except ServerUnreachable as error:
+                log.warning("topic is not compacted", extra={"reason": str(error)})
+                continue
+            if not answer.is_success:
+                log.warning("topic is not compacted", extra={"reason": answer.reason})
+
+
+def instances_json(instances: WorkerInstances) -> dict[str, object]:
+    """What ``INSTANCES_PATH`` answers."""
+    return {
+        "position": list(instances.position),
+        "present": sorted(str(name) for name in instances.present),
+    }
+
+
+def parse_instances(value: object) -> WorkerInstances:
+    """The opposite of ``instances_json``. Raises ``ValueError`` and ``InvalidName``."""
+    match value:
+        case {"position": [int(ledger), int(entry)], "present": [*names]}:
+            present = frozenset(InstanceName.parse(str(name)) for name in names)
+            return WorkerInstances((ledger, entry), present)
+        case _:
+            raise ValueError(f"no answer of a worker: {value!r}")
+
+
+def decode_function(name: FunctionName, message: Message[bytes]) -> FunctionMetaData:
+    """A record of the topic of functions. Raises ``DecodeError``."""
+    del name
+    return FunctionMetaData.FromString(message.data)
+
+
+def decode_assignment(name: InstanceName, message: Message[bytes]) -> Assigned:
+    """A record of the topic of assignments. Raises ``DecodeError``."""
+    session = message.properties.get(SESSION_PROPERTY, "")
+    return Assigned.decode(name, message.data, session, message.id.position)
