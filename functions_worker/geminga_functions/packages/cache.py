@@ -52,12 +52,6 @@ class _Shared:
     preparing: asyncio.Task[object]
     users: int = 0
 
-    @property
-    def has_failed(self) -> bool:
-        return self.preparing.done() and (
-            self.preparing.cancelled() or not isinstance(self.preparing.result(), Prepared)
-        )
-
 
 class PackageCache(Service):
     """The packages below ``directory``, which belongs to this worker alone."""
@@ -86,7 +80,7 @@ class PackageCache(Service):
             yield Prepared(None, (), Path(sys.executable))
             return
         shared = self._shared.get(path)
-        if shared is None or shared.has_failed:
+        if shared is None:
             # A folder of its own: the one of before may still be being removed.
             self._folders += 1
             folder = self._directory / str(self._folders)

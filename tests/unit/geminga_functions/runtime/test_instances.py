@@ -79,6 +79,7 @@ class FakeRunner:
         self.begun: list[FakeInstance] = []
         self.loads = True
         self.error: Exception | None = None
+        self.starts_in_s = 0.0
         self._has_begun = asyncio.Event()
 
     @property
@@ -96,6 +97,7 @@ class FakeRunner:
         assert not self.running(order.name), "it runs twice"
         if self.error is not None:
             raise self.error
+        await asyncio.sleep(self.starts_in_s)
         instance = FakeInstance(order)
         self.begun.append(instance)
         self._has_begun.set()
@@ -290,6 +292,24 @@ async def test_the_end_of_the_lease_kills_and_the_next_lease_starts_again(world:
     assert len(world.runner.begun) == 2
 
 
+async def test_a_lease_that_ends_or_goes_on_while_a_process_is_made_is_heeded(
+    world: World,
+) -> None:
+    world.runner.starts_in_s = 1.0
+    world.lease(0.5)
+    world.instances.assign({ONE: metadata()})
+    await asyncio.sleep(1.5)
+    assert len(world.runner.begun) == 1
+    assert not world.runner.running(ONE)
+    world.lease(2)
+    await asyncio.sleep(0.5)
+    world.lease(4)
+    await asyncio.sleep(1)
+    assert world.runner.last.order.start.lease_until_s == 3.5
+    assert world.runner.last.leases == [6.0]
+    assert world.runner.running(ONE)
+
+
 async def test_a_lease_that_is_over_or_shorter_changes_nothing(world: World) -> None:
     world.lease(5)
     world.lease(3)
@@ -417,6 +437,7 @@ async def test_whatever_happens_no_instance_runs_twice_or_without_a_lease(
             case 5:
                 runner.loads = random.random() < 0.8
                 runner.error = OSError("no memory") if random.random() < 0.2 else None
+                runner.starts_in_s = random.choice([0.0, 0.1, 3.0])
             case 6:
                 asked = instances.restart(random.choice(names))
                 await asyncio.wait([asyncio.ensure_future(asked)], timeout=random.random())
