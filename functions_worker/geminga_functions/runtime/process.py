@@ -17,7 +17,7 @@ import os
 import resource
 import signal
 import socket
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from asyncio.subprocess import DEVNULL, STDOUT, Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -67,11 +67,14 @@ class ProcessRunner(Service):
     async def start(self, order: Order) -> ProcessInstance:
         """As ``InstanceRunner.start``."""
         ours, theirs = socket.socketpair()
+        read_end, write_end = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 *(str(order.python), *self._program, str(theirs.fileno()), str(os.getpid())),
                 stdin=DEVNULL,
-                stdout=PIPE,
+                # Not asyncio's PIPE: a process of that kind has exited only when its pipe is at
+                # its end, which something that the function started may hold open for ever.
+                stdout=write_end,
                 stderr=STDOUT,
                 env=self._environment,
                 cwd=order.start.state_directory,
@@ -80,14 +83,16 @@ class ProcessRunner(Service):
             )
         except BaseException:
             ours.close()
+            os.close(read_end)
             raise
         finally:
             theirs.close()
+            os.close(write_end)
         instance = ProcessInstance(order.name, process, self._output_of(order.name))
         # Before it is told what to run: no code of the function's runs without limits.
         confine(process.pid, order.memory_bytes)
         # The service ends this task where the worker has no time to end its instances in order.
-        self.spawn(instance.follow(), name=f"process of {order.name}")
+        self.spawn(instance.follow(read_end), name=f"process of {order.name}")
         try:
             await instance.channel.begin(ours, order)
         except BaseException:
@@ -139,13 +144,13 @@ class ProcessInstance:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    async def follow(self) -> None:
-        """See the process through to its end, whatever that is, and say how it was."""
-        process, ending = self._process, Ending("the worker did not follow the process to its end")
-        assert process.stdout is not None
+    async def follow(self, read_end: int) -> None:
+        """See the process through to its end, whatever that is, and say how it was. Its output
+        comes through the pipe ``read_end``."""
+        ending = Ending("the worker did not follow the process to its end")
         try:
             async with asyncio.TaskGroup() as group:
-                copying = group.create_task(self._output.copy(process.stdout))
+                copying = group.create_task(self._copy(read_end))
                 lost = group.create_task(self._kill_without_channel())
                 code = await self._exit_code()
                 # Its last words may still be in the pipe and in the socket.
@@ -156,6 +161,17 @@ class ProcessInstance:
         finally:
             self.channel.close()
             self.ended.set_result(ending)
+
+    async def _copy(self, read_end: int) -> None:
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        pipe = os.fdopen(read_end, "rb", 0)  # closed with the transport
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        try:
+            await self._output.copy(reader)
+        finally:
+            transport.close()
 
     async def _kill_without_channel(self) -> None:
         # An instance without a channel can neither learn that its lease goes on nor be asked to

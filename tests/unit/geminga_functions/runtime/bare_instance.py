@@ -69,8 +69,8 @@ def begin(does: str, channel: socket.socket) -> None:
             sys.exit(3)
         case "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
-        case "fork":
-            child = subprocess.Popen(["sleep", "600"])
+        case "fork" | "fork and leave":
+            child = subprocess.Popen(["sleep", "600"], start_new_session=does != "fork")
             sys.stdout.write(f"child {child.pid}\n")
         case "print":
             threading.Thread(target=print_on, daemon=True).start()

@@ -452,8 +452,8 @@ async def test_whatever_happens_no_instance_runs_twice_or_without_a_lease(
     runner.loads, runner.error = True, None
     world.lease(FOR_EVER_S)
     await asyncio.sleep(200)
-    running = [each for each in runner.begun if not each.ended.done()]
-    assert {each.order.name: each.order.start.version for each in running} == {
+    ends = [each for each in runner.begun if not each.ended.done()]
+    assert {each.order.name: each.order.start.version for each in ends} == {
         name: wanted.version for name, wanted in assigned.items()
     }
     assert sorted(world.packages.used) == sorted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -116,15 +117,32 @@ async def test_an_instance_that_does_not_stop_is_killed(
 async def test_what_a_function_has_started_ends_with_it(
     runner: ProcessRunner, tmp_path: Path
 ) -> None:
-    instance = await started(runner, order(tmp_path, "fork"))
+    instance, child = await with_child(runner, tmp_path, "fork")
+    await instance.stop(5)
+    assert has_ended(child, 10)
+
+
+async def test_what_left_the_group_holds_up_no_end(runner: ProcessRunner, tmp_path: Path) -> None:
+    instance, child = await with_child(runner, tmp_path, "fork and leave")
+    try:
+        await asyncio.wait_for(instance.stop(5), 10)
+        assert instance.ended.done()
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+async def with_child(
+    runner: ProcessRunner, tmp_path: Path, does: str
+) -> tuple[ProcessInstance, int]:
+    """An instance that has started another process, which holds its output open."""
+    instance = await started(runner, order(tmp_path, does))
     log = tmp_path / "f.log"
     async with asyncio.timeout(10):
         while not (log.exists() and log.read_text().startswith("child ")):
             await instance.status(1)
     child = int(log.read_text().split()[1])
     assert not has_ended(child, 0)
-    await instance.stop(5)
-    assert has_ended(child, 10)
+    return instance, child
 
 
 def has_ended(pid: int | None, timeout_s: float) -> bool:
