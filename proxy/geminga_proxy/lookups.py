@@ -3,12 +3,14 @@ serves a topic, its partitions, its schemas, the topics of a namespace.
 
 Questions and answers are handed on as they are, so that what brokers will say one day gets through
 too; only the answer of a lookup is the proxy's own. Brokers are asked in turn over connections that
-all clients share. One that cannot be reached is passed over; what brokers refuse is refused.
+all clients share. One that cannot be reached, or stands still, is passed over; what brokers refuse
+is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -27,10 +29,15 @@ from geminga_proxy.errors import NoBroker
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 
+log = logging.getLogger(__name__)
+
 # As upstream's proxy; brokers that know each other need one or two.
 REDIRECTS_MAX = 10
 # Brokers that one question is tried at: where so many cannot be reached, the next will not help.
 BROKERS_TRIED_MAX = 5
+# A broker that let a question's share of the time pass is asked after all others for so long: each
+# of its turns would cost a client that share again. Longer than a client waits for an answer.
+STILL_S = 60.0
 TOO_MANY = "Too many concurrent lookup and partitionsMetadata requests"
 
 
@@ -63,6 +70,9 @@ class Lookups(Service):
         self._timeout_s = config.operation_timeout_s
         self._open_requests = 0
         self._turn = 0
+        # With as many tries as there may be, the last one has twice its share.
+        self._share_s = config.operation_timeout_s / (BROKERS_TRIED_MAX + 1)
+        self._still_until: dict[str, float] = {}
         self._pool = ConnectionPool(
             network,
             ConnectionOptions(
@@ -135,20 +145,35 @@ class Lookups(Service):
         raise NotConnected("Reached max number of redirections")
 
     async def _ask_any(self, command: BaseCommand) -> BaseCommand:
-        """Ask the broker whose turn it is; where it cannot be reached, those after it."""
-        urls = self._brokers.view.service_urls
+        """Ask the broker whose turn it is; where it cannot be reached, or lets its share of the
+        time pass, those after it. The last one has what is left of the question's time."""
+        urls = self._in_turn()
         if not urls:
             raise NoBroker("no broker is there")
-        self._turn += 1
-        first = self._turn
-        error: ClientError | None = None
-        for step in range(min(len(urls), BROKERS_TRIED_MAX)):
+        for url in urls[:-1]:
             try:
-                return await self._ask(urls[(first + step) % len(urls)], command)
-            except NotConnected as reason:
-                error = reason
-        assert error is not None
-        raise error
+                async with asyncio.timeout(self._share_s):
+                    return await self._ask(url, command)
+            except NotConnected:
+                continue
+            except TimeoutError:
+                self._still_until[url] = asyncio.get_running_loop().time() + STILL_S
+                log.warning("broker did not answer in time: others go first", extra={"url": url})
+        return await self._ask(urls[-1], command)
+
+    def _in_turn(self) -> list[str]:
+        """The brokers that one question is tried at, in this order: those that stand still last."""
+        now_s = asyncio.get_running_loop().time()
+        urls = self._brokers.view.service_urls
+        self._still_until = {
+            url: until
+            for url, until in self._still_until.items()
+            if now_s < until and url in urls  # brokers that are gone must not add up
+        }
+        self._turn += 1
+        first = self._turn % max(len(urls), 1)
+        turns = sorted((*urls[first:], *urls[:first]), key=self._still_until.__contains__)
+        return turns[:BROKERS_TRIED_MAX]
 
     async def _ask(self, url: str, command: BaseCommand) -> BaseCommand:
         (address, *_) = parse_service_url(url)

@@ -3,8 +3,10 @@ understand where none does."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
+import pytest
 from tests.unit.geminga_proxy.world import PORT, TOPIC, End, Place, answer
 
 from geminga_protocol.pulsar import api_pb2 as api
@@ -12,6 +14,7 @@ from geminga_protocol.pulsar.answers import encode_lookup, encode_partitions, en
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_proxy.brokers import BrokerView
 from geminga_proxy.config import ProxyConfig
+from geminga_proxy.lookups import BROKERS_TRIED_MAX, STILL_S
 
 CONFIG = ProxyConfig(bind_address="proxy", port=PORT)
 KINDS = api.CommandLookupTopicResponse
@@ -117,6 +120,60 @@ async def test_a_broker_that_cannot_be_reached_is_passed_over(place: Place) -> N
         client = await place.asking()
         for number in range(4):
             assert (await look_up(client, number)).response == KINDS.Connect
+
+
+@pytest.mark.parametrize("is_connected", [False, True], ids=["new", "connected"])
+async def test_a_broker_that_stands_still_costs_one_question_its_share_of_the_time(
+    place: Place, *, is_connected: bool
+) -> None:
+    """Stopped, a broker's kernel still takes connections; the proxy may have one already."""
+    still: list[End] = []
+
+    def connects(command: BaseCommand) -> bytes:
+        is_answered = is_connected and command.type == BaseCommand.CONNECT
+        return answer(command) if is_answered else b""
+
+    def accept() -> End:
+        still.append(End(connects))
+        return still[-1]
+
+    await place.network.host("broker-9").listen(accept, "0.0.0.0", PORT)
+    urls = (f"pulsar://broker-9:{PORT}", *place.view.service_urls)
+    place.view = replace(place.view, service_urls=urls)
+    clock = asyncio.get_running_loop().time
+    async with place.proxy():
+        client = await place.asking()
+        took_s: list[float] = []
+        for number in range(8):
+            begun_s = clock()
+            assert (await look_up(client, number)).response == KINDS.Connect
+            took_s.append(clock() - begun_s)
+        share_s = CONFIG.operation_timeout_s / (BROKERS_TRIED_MAX + 1)
+        slow = [each for each in took_s if each > 1]
+        assert len(slow) == 1
+        assert slow[0] < share_s + 1
+        # Once it has been last for a while it is asked in its turn again.
+        await asyncio.sleep(STILL_S)
+        before = len(still) + sum(len(each.commands) for each in still)
+        client = await place.asking()  # the other one has been cut off for its silence
+        for number in range(2):
+            assert (await look_up(client, number)).response == KINDS.Connect
+        assert len(still) + sum(len(each.commands) for each in still) > before
+
+
+async def test_the_only_broker_has_all_of_the_time(place: Place) -> None:
+    late = CONFIG.operation_timeout_s / 2
+
+    def answers(command: BaseCommand) -> bytes:
+        if command.type != BaseCommand.LOOKUP:
+            return answer(command)
+        (broker,) = place.brokers["broker-1"]
+        asyncio.get_running_loop().call_later(late, lambda: broker.transport.write(answer(command)))
+        return b""
+
+    place.answers = answers
+    async with place.proxy():
+        assert (await look_up(await place.asking())).response == KINDS.Connect
 
 
 async def test_without_a_broker_a_client_is_told_to_try_again(place: Place) -> None:
