@@ -215,9 +215,59 @@ async def test_a_body_of_which_too_much_is_gone_is_not_sent_again() -> None:
         body.rewind()
 
 
-@pytest.mark.parametrize("path", ["/admin/v3/functions/public/default", "/admin/v2/worker/cluster"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/admin/v3/functions/public/default", "/admin/v3/sources/public/default/s"),
+        *("/admin/v3/sinks/public/default", "/admin/v2/worker/cluster", "/admin/v2/worker-stats"),
+    ],
+)
 async def test_functions_are_the_workers(web: Web, path: str) -> None:
     assert (await (await web.client()).get(path)).json()["broker"] == "worker"
+
+
+async def test_the_upload_of_a_function_is_streamed_to_its_worker(web: Web) -> None:
+    """The client sends the second half only when the worker has some of the first."""
+    is_begun = asyncio.Event()
+    received: list[bytes] = []
+    types: list[bytes] = []
+
+    async def worker(scope: Scope, receive: Receive, send: Send) -> None:
+        types.append(dict(scope["headers"])[b"content-type"])
+        is_complete = False
+        while not is_complete:
+            message = await receive()
+            received.append(message.get("body", b""))
+            is_begun.set()
+            is_complete = not message.get("more_body")
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    form = httpx.Request(
+        "POST",
+        "http://worker",
+        data={"functionConfig": '{"name": "f"}'},
+        files={"data": ("f.nar", bytes(range(256)) * 8_000, "application/octet-stream")},
+    )
+    content, kind = form.read(), form.headers["content-type"]
+
+    async def halves() -> AsyncGenerator[bytes]:
+        yield content[:1_000_000]
+        await is_begun.wait()
+        yield content[1_000_000:]
+
+    async with HttpServer(worker, HOST, 0) as server:
+        web.worker.port = server.port
+        client = await web.client()
+        answer = await client.post(
+            "/admin/v3/functions/public/default/f",
+            content=halves(),
+            headers={"content-type": kind},
+            timeout=20,
+        )
+    assert answer.status_code == 204
+    assert b"".join(received) == content
+    assert types == [kind.encode()]
 
 
 async def test_all_else_is_the_proxys_own(web: Web) -> None:
