@@ -7,6 +7,9 @@
     ├── NotLeader               this worker does not lead, or not any more
     ├── NoLease                 no instance may run on this worker at present
     ├── ClusterUnknown          which workers there are cannot be found out
+    ├── FunctionNotLoaded       the user's code cannot be loaded
+    ├── InstanceFailed          an instance cannot go on
+    ├── StateUnavailable        a function uses state and has none
     └── PackageError            a package cannot be used
         ├── PackageNotFound     no package is stored under this path
         ├── PackageTooLarge     it is larger than packages may be
@@ -108,3 +111,20 @@ class ClusterUnknown(GemingaError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the workers of this cluster are not known: {reason}")
+
+
+class FunctionNotLoaded(GemingaError):
+    """The user's code cannot be loaded. ``str`` says why, and is meant for the function's author;
+    the ``__cause__`` is what the code raised, if it raised something."""
+
+    code: ClassVar[str] = "FunctionNotLoaded"
+
+
+class StateUnavailable(GemingaError):
+    """A function uses state, and its instance has none."""
+
+    code: ClassVar[str] = "StateUnavailable"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the state of {key!r} cannot be used: this instance has no state store")
+        self.key = key
