@@ -120,6 +120,17 @@ class FunctionNotLoaded(GemingaError):
     code: ClassVar[str] = "FunctionNotLoaded"
 
 
+class InstanceFailed(GemingaError):
+    """An instance cannot go on, and ends; its worker starts it again. ``is_user_error`` says that
+    the user's code is to blame."""
+
+    code: ClassVar[str] = "InstanceFailed"
+
+    def __init__(self, reason: str, *, is_user_error: bool = False) -> None:
+        super().__init__(reason)
+        self.is_user_error = is_user_error
+
+
 class StateUnavailable(GemingaError):
     """A function uses state, and its instance has none."""
 

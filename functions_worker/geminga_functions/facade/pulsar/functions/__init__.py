@@ -1,0 +1,1 @@
+"""``pulsar.functions``: the modules of the classes that ``pulsar`` exports."""

@@ -1,0 +1,325 @@
+"""What the user's code learns of its message and its function, and what it may do: ``Context``.
+
+The methods are those of upstream's ``pulsar.Context`` (pulsar-client 3.x) and of its instance. The
+user's code calls them in its own thread, or on the loop where it is asynchronous; what waits for a
+broker goes through ``Services``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from enum import IntEnum
+from typing import Any, Protocol, cast
+
+import geminga
+from geminga_functions.api import SerDe
+from geminga_functions.instance.loading import find, instantiate
+from geminga_functions.instance.spec import InstanceSpec
+from geminga_functions.instance.state import StateStore
+from geminga_functions.instance.status import Counters
+
+IDENTITY_SERDE = "serde.IdentitySerDe"
+# Bits of an entry id in the sequence ids that `get_message_sequence_id` gives, as upstream's.
+ENTRY_BITS = 28
+
+
+class Result(IntEnum):
+    """What the callback of ``Context.publish`` is told; upstream's client has more kinds."""
+
+    Ok = 0
+    UnknownError = 1
+
+
+class FunctionMessageId:
+    """A message id with the methods of the official client's."""
+
+    def __init__(self, message_id: geminga.MessageId) -> None:
+        self.id = message_id
+
+    def ledger_id(self) -> int:
+        """The ledger that the message is stored in."""
+        return self.id.ledger_id
+
+    def entry_id(self) -> int:
+        """Its entry in the ledger."""
+        return self.id.entry_id
+
+    def batch_index(self) -> int:
+        """Its place in its batch, -1 without one."""
+        return self.id.batch_index
+
+    def partition(self) -> int:
+        """The partition of its topic, -1 without one."""
+        return self.id.partition
+
+    def serialize(self) -> bytes:
+        """The id in the form that every Pulsar client reads."""
+        return self.id.to_bytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FunctionMessageId) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+PublishCallback = Callable[[Result, FunctionMessageId | None], object]
+
+
+class Services(Protocol):
+    """What a context needs of its instance."""
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        options: geminga.MessageOptions,
+        compression: str,
+        callback: PublishCallback | None,
+    ) -> Future[geminga.MessageId]:
+        """Publish; called in the user's thread, it waits where too much waits for receipts."""
+        ...
+
+    def acknowledge(self, message_id: geminga.MessageId, topic: str) -> None:
+        """Acknowledge a message of an input. Raises ``ValueError`` for another topic's."""
+        ...
+
+    def sync_client(self) -> object:
+        """A client for the user's code, that waits."""
+        ...
+
+
+class Context:
+    """The message that is being processed, the function, and what can be done."""
+
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        services: Services,
+        state: StateStore,
+        counters: Counters,
+        logger: logging.Logger,
+        secrets: Callable[[str, Any], str | None],
+    ) -> None:
+        details = spec.details
+        self._spec = spec
+        self._services = services
+        self._state = state
+        self._counters = counters
+        self._logger = logger
+        self._secrets = secrets
+        self._message: geminga.Message[Any] | None = None
+        self._serdes: dict[str, SerDe] = {}
+        self._user_config: dict[str, Any] = json.loads(details.userConfig or "{}")
+        self._secrets_map: dict[str, Any] = json.loads(details.secretsMap or "{}")
+        # What was published for this message: it is acknowledged after these are stored.
+        self.published: list[Future[geminga.MessageId]] = []
+
+    def begin(self, message: geminga.Message[Any]) -> None:
+        """From now on ``message`` is the one that is processed."""
+        self._message = message
+        self.published = []
+
+    @property
+    def current(self) -> geminga.Message[Any]:
+        """The message that is processed, as Geminga's client has it. Raises ``RuntimeError``."""
+        if self._message is None:
+            raise RuntimeError("no message is being processed")
+        return self._message
+
+    # ---- the message
+
+    def get_message_id(self) -> FunctionMessageId:
+        """The id of the message."""
+        return FunctionMessageId(self.current.id)
+
+    def get_message_key(self) -> str:
+        """The key of the message, empty if it has none."""
+        return self.current.key or ""
+
+    def get_partition_key(self) -> str:
+        """The key of the message, empty if it has none."""
+        return self.current.key or ""
+
+    def get_ordering_key(self) -> str:
+        """The ordering key of the message, empty if it has none."""
+        return (self.current.ordering_key or b"").decode(errors="replace")
+
+    def get_message_eventtime(self) -> int:
+        """Its event time in milliseconds since 1970, 0 if it has none."""
+        return self.current.event_time_ms or 0
+
+    def get_message_properties(self) -> dict[str, str]:
+        """The properties of the message."""
+        return dict(self.current.properties)
+
+    def get_current_message_topic_name(self) -> str:
+        """The whole name of its topic, with the partition."""
+        return self.current.topic
+
+    def get_message_sequence_id(self) -> int:
+        """A number made of its ledger and entry, as upstream makes it."""
+        ledger_id, entry_id = self.current.position
+        return ledger_id << ENTRY_BITS | entry_id
+
+    def get_message_partition_index(self) -> int:
+        """The partition of its topic, -1 without one."""
+        return self.current.id.partition
+
+    # ---- the function
+
+    def get_function_tenant(self) -> str:
+        """The tenant of the function."""
+        return self._spec.details.tenant
+
+    def get_function_namespace(self) -> str:
+        """The namespace of the function."""
+        return self._spec.details.namespace
+
+    def get_function_name(self) -> str:
+        """The name of the function."""
+        return self._spec.details.name
+
+    def get_function_id(self) -> str:
+        """The whole name of the function."""
+        return str(self._spec.name.function)
+
+    def get_instance_id(self) -> int:
+        """The number of this instance, from 0."""
+        return self._spec.number
+
+    def get_function_version(self) -> str:
+        """The version of the function: each update makes a higher one."""
+        return str(self._spec.version)
+
+    def get_input_topics(self) -> list[str]:
+        """The topics or patterns that the function consumes."""
+        return sorted(self._spec.details.source.inputSpecs)
+
+    def get_output_topic(self) -> str:
+        """The topic that results go to, empty without one."""
+        return self._spec.details.sink.topic
+
+    def get_output_serde_class_name(self) -> str:
+        """The class that serializes results, empty for the default."""
+        return self._spec.details.sink.serDeClassName
+
+    def get_logger(self) -> logging.Logger:
+        """The function's logger. What it logs goes to the output of the instance, and to the log
+        topic if the function has one."""
+        return self._logger
+
+    def get_user_config_value(self, key: str) -> Any:  # noqa: ANN401 - any JSON
+        """A value of the user's configuration, None if it is not there."""
+        return self._user_config.get(key)
+
+    def get_user_config_map(self) -> dict[str, Any]:
+        """All of the user's configuration."""
+        return self._user_config
+
+    def get_secret(self, secret_name: str) -> str | None:
+        """A secret, None if the function has none of this name."""
+        if secret_name not in self._secrets_map:
+            return None
+        return self._secrets(secret_name, self._secrets_map[secret_name])
+
+    def get_pulsar_client(self) -> Any:  # noqa: ANN401 - which one depends on the environment
+        """A client of the cluster, whose calls wait: that of ``geminga.sync``."""
+        return self._services.sync_client()
+
+    # ---- what can be done
+
+    def record_metric(self, metric_name: str, metric_value: float) -> None:
+        """Count in a metric of the function's own."""
+        self._counters.record_metric(metric_name, float(metric_value))
+
+    def get_metrics(self) -> dict[str, float]:
+        """The sum and the count of each metric of the function's own."""
+        return dict(self._counters.status().user_metrics)
+
+    def publish(
+        self,
+        topic_name: str,
+        message: Any,  # noqa: ANN401 - whatever the serde takes
+        serde_class_name: str = IDENTITY_SERDE,
+        properties: Mapping[str, str] | None = None,
+        compression_type: object = None,
+        callback: PublishCallback | None = None,
+        message_conf: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Publish ``message`` to a topic; the message that is being processed is acknowledged
+        after it is stored. ``callback(result, message_id)`` is called in another thread."""
+        serde = self._serdes.get(serde_class_name)
+        if serde is None:
+            serde = self._serdes[serde_class_name] = instantiate(find(serde_class_name))
+        options = message_options({**(message_conf or {})}, properties)
+        compression = str(getattr(compression_type, "name", compression_type) or "none").lower()
+        payload = bytes(serde.serialize(message))
+        self.published.append(
+            self._services.publish(str(topic_name), payload, options, compression, callback)
+        )
+
+    def ack(self, msgid: FunctionMessageId | geminga.MessageId, topic: str) -> None:
+        """Acknowledge a message, where the function does that itself (MANUAL)."""
+        known = msgid.id if isinstance(msgid, FunctionMessageId) else msgid
+        self._services.acknowledge(known, topic)
+
+    # ---- state
+
+    def incr_counter(self, key: str, amount: int) -> None:
+        """Add to a counter of the function's state."""
+        self._state.increment(key, amount)
+
+    def get_counter(self, key: str) -> int:
+        """A counter of the function's state, 0 if it is not there."""
+        return self._state.counter(key)
+
+    def del_counter(self, key: str) -> None:
+        """Remove a counter."""
+        self._state.delete(key)
+
+    def put_state(self, key: str, value: bytes | str) -> None:
+        """Set a value of the function's state; text is kept as UTF-8."""
+        self._state.put(key, value.encode() if isinstance(value, str) else bytes(value))
+
+    def get_state(self, key: str) -> bytes | None:
+        """A value of the function's state, None if it has none."""
+        return self._state.get(key)
+
+
+# What the official client calls the options of a message, and Geminga's client.
+OPTIONS = {
+    "properties": "properties",
+    "partition_key": "key",
+    "ordering_key": "ordering_key",
+    "sequence_id": "sequence_id",
+    "replication_clusters": "replicate_to",
+    "event_timestamp": "event_time",
+    "deliver_at": "deliver_at",
+    "deliver_after": "deliver_after",
+}
+
+
+def message_options(
+    conf: dict[str, Any], properties: Mapping[str, str] | None
+) -> geminga.MessageOptions:
+    """What ``message_conf`` says, as Geminga's producers have it; what is empty is not said.
+
+    Raises ``ValueError`` for a word that the official client's producers do not know.
+    """
+    if properties:
+        conf["properties"] = properties
+    options: dict[str, Any] = {"replicate_to": []} if conf.pop("disable_replication", False) else {}
+    for name, value in conf.items():
+        if name not in OPTIONS:
+            raise ValueError(f"message_conf has no {name!r}")
+        if value is not None and value != "":
+            is_text = name == "ordering_key" and isinstance(value, str)
+            options[OPTIONS[name]] = value.encode() if is_text else value
+    return cast(geminga.MessageOptions, options)
