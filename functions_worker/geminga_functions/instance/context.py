@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 import geminga
 from geminga_functions.api import SerDe
-from geminga_functions.instance.loading import find, instantiate
+from geminga_functions.instance.loading import Loader, instantiate
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import StateStore
 from geminga_functions.instance.status import Counters
@@ -102,6 +102,7 @@ class Context:
         self,
         spec: InstanceSpec,
         services: Services,
+        loader: Loader,
         state: StateStore,
         counters: Counters,
         logger: logging.Logger,
@@ -110,6 +111,7 @@ class Context:
         details = spec.details
         self._spec = spec
         self._services = services
+        self._loader = loader
         self._state = state
         self._counters = counters
         self._logger = logger
@@ -257,7 +259,8 @@ class Context:
         after it is stored. ``callback(result, message_id)`` is called in another thread."""
         serde = self._serdes.get(serde_class_name)
         if serde is None:
-            serde = self._serdes[serde_class_name] = instantiate(find(serde_class_name))
+            serde = instantiate(self._loader.find(serde_class_name))
+            self._serdes[serde_class_name] = serde
         options = message_options({**(message_conf or {})}, properties)
         compression = str(getattr(compression_type, "name", compression_type) or "none").lower()
         payload = bytes(serde.serialize(message))

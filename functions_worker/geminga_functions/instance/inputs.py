@@ -12,7 +12,7 @@ from typing import Any
 
 import geminga
 from geminga_functions.api import IdentitySerDe
-from geminga_functions.instance.loading import find, instantiate
+from geminga_functions.instance.loading import Loader, instantiate
 from geminga_functions.names import InstanceName
 from geminga_protocol.functions.functions_pb2 import (
     EFFECTIVELY_ONCE,
@@ -55,7 +55,7 @@ def properties_of(name: InstanceName) -> dict[str, str]:
     }
 
 
-def inputs_of(details: FunctionDetails, name: InstanceName) -> list[Input]:
+def inputs_of(loader: Loader, details: FunctionDetails, name: InstanceName) -> list[Input]:
     """The inputs of a function. Raises ``FunctionNotLoaded`` for a serde or schema that is not
     there."""
     specs = dict(details.source.inputSpecs)
@@ -63,14 +63,16 @@ def inputs_of(details: FunctionDetails, name: InstanceName) -> list[Input]:
         specs.setdefault(topic, ConsumerSpec(serdeClassName=serde))
     if details.source.topicsPattern:
         specs.setdefault(details.source.topicsPattern, ConsumerSpec(isRegexPattern=True))
-    return [_input_of(topic, specs[topic], details, name) for topic in sorted(specs)]
+    return [_input_of(loader, topic, specs[topic], details, name) for topic in sorted(specs)]
 
 
 def _input_of(
-    topic: str, spec: ConsumerSpec, details: FunctionDetails, name: InstanceName
+    loader: Loader, topic: str, spec: ConsumerSpec, details: FunctionDetails, name: InstanceName
 ) -> Input:
-    schema = schema_of(spec.schemaType, details.source.typeClassName, dict(spec.schemaProperties))
-    serde = None if schema is not None else serde_of(spec.serdeClassName)
+    schema = schema_of(
+        loader, spec.schemaType, details.source.typeClassName, dict(spec.schemaProperties)
+    )
+    serde = None if schema is not None else serde_of(loader, spec.serdeClassName)
     return Input(
         re.compile(topic) if spec.isRegexPattern else topic,
         consumer_options(details, spec, name),
@@ -119,13 +121,13 @@ def _begins_first(details: FunctionDetails) -> bool:
     return Position.EARLIEST in (details.subscriptionPosition, details.source.subscriptionPosition)
 
 
-def serde_of(class_name: str) -> Any:  # noqa: ANN401 - duck-typed, the user's
+def serde_of(loader: Loader, class_name: str) -> Any:  # noqa: ANN401 - duck-typed, the user's
     """A serde; the default one without a name. Raises ``FunctionNotLoaded``."""
-    return instantiate(find(class_name)) if class_name else IdentitySerDe()
+    return instantiate(loader.find(class_name)) if class_name else IdentitySerDe()
 
 
 def schema_of(
-    kind: str, type_class_name: str, properties: dict[str, str]
+    loader: Loader, kind: str, type_class_name: str, properties: dict[str, str]
 ) -> geminga.Schema[Any] | None:
     """The schema of an input or of the output; None where a serde does it.
 
@@ -138,11 +140,11 @@ def schema_of(
         case "string":
             return geminga.StringSchema()
         case "json":
-            return geminga.JsonSchema(find(type_class_name))
+            return geminga.JsonSchema(loader.find(type_class_name))
         case "avro":
-            return geminga.AvroSchema(find(type_class_name))
+            return geminga.AvroSchema(loader.find(type_class_name))
         case _:
             made: geminga.Schema[Any] = instantiate(
-                find(kind), *([properties] if properties else [])
+                loader.find(kind), *([properties] if properties else [])
             )
             return made

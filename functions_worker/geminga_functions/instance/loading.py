@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import geminga_functions.api
 from geminga_functions.errors import FunctionNotLoaded
@@ -40,19 +42,74 @@ class UserFunction:
     takes_context: bool
 
 
-def prepare_path(import_paths: Sequence[Path]) -> None:
-    """Make the function's own modules come first, and the ``pulsar`` facade last."""
-    sys.path[:0] = [str(path) for path in import_paths if str(path) not in sys.path]
-    if str(FACADE) not in sys.path:
-        sys.path.append(str(FACADE))
+class Loader:
+    """Imports the modules of one function.
+
+    In a process of its own they are modules like any other. In a worker that runs several functions
+    in threads each has its own modules, though their names be the same: they are known to the
+    interpreter only while this loader imports, and code that imports one of them later, when it is
+    called, does not find it.
+    """
+
+    # Imports of several functions must not see each other's modules.
+    _turn: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, import_paths: Sequence[Path], *, is_alone: bool) -> None:
+        self._paths = [str(path) for path in import_paths]
+        self._is_alone = is_alone
+        self._modules: dict[str, ModuleType] = {}
+        if str(FACADE) not in sys.path:
+            sys.path.append(str(FACADE))
+        if is_alone:
+            sys.path[:0] = self._paths
+
+    def find(self, name: str) -> Any:  # noqa: ANN401 - the user's
+        """What ``module.name`` names; a module, where there is no dot.
+
+        Raises ``FunctionNotLoaded``, with what the user's module raised as the cause.
+        """
+        module_name, _, attribute = name.rpartition(".")
+        if not module_name:
+            return self._module(attribute)
+        module = UPSTREAM_MODULES.get(module_name) or self._module(module_name)
+        if hasattr(module, attribute):
+            return getattr(module, attribute)
+        raise FunctionNotLoaded(f"the module {module_name} has no {attribute!r}")
+
+    def _module(self, name: str) -> ModuleType:
+        try:
+            if self._is_alone:
+                return importlib.import_module(name)
+            with self._turn:
+                return self._import_apart(name)
+        except BaseException as error:
+            # SystemExit too: a module may call sys.exit while it is imported.
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise FunctionNotLoaded(f"the module {name} cannot be imported") from error
+
+    def _import_apart(self, name: str) -> ModuleType:
+        known = set(sys.modules)
+        sys.modules.update(self._modules)
+        sys.path[:0] = self._paths
+        try:
+            importlib.invalidate_caches()
+            return importlib.import_module(name)
+        finally:
+            for path in self._paths:
+                sys.path.remove(path)
+            for added in set(sys.modules) - known:
+                file = getattr(sys.modules[added], "__file__", None) or ""
+                if any(file.startswith(path + os.sep) for path in self._paths):
+                    self._modules[added] = sys.modules.pop(added)
 
 
-def load_function(class_name: str) -> UserFunction:
+def load_function(loader: Loader, class_name: str) -> UserFunction:
     """The function with this name: a class, a function, or a module with ``process``.
 
     A class is instantiated. Raises ``FunctionNotLoaded``.
     """
-    found = find(class_name)
+    found = loader.find(class_name)
     if isinstance(found, ModuleType):
         if not hasattr(found, "process"):
             raise FunctionNotLoaded(f"the module {class_name} has no function 'process'")
@@ -76,30 +133,6 @@ def instantiate(found: Callable[..., Any], *arguments: object) -> Any:  # noqa: 
         return found(*arguments)
     except Exception as error:
         raise FunctionNotLoaded(f"{found!r} cannot be instantiated") from error
-
-
-def find(name: str) -> Any:  # noqa: ANN401 - the user's
-    """What ``module.name`` names; a module, where the whole name is one's.
-
-    Raises ``FunctionNotLoaded``, with what the user's module raised as the cause.
-    """
-    module_name, _, attribute = name.rpartition(".")
-    if not module_name:
-        return _module(attribute)
-    module = UPSTREAM_MODULES.get(module_name) or _module(module_name)
-    if hasattr(module, attribute):
-        return getattr(module, attribute)
-    raise FunctionNotLoaded(f"the module {module_name} has no {attribute!r}")
-
-
-def _module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except BaseException as error:
-        # SystemExit too: a module may call sys.exit while it is imported.
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise FunctionNotLoaded(f"the module {name} cannot be imported") from error
 
 
 def _positional(call: Callable[..., Any]) -> int:

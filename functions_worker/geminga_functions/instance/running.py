@@ -28,7 +28,7 @@ import geminga.sync
 from geminga_functions.errors import InstanceFailed
 from geminga_functions.instance.context import Context, FunctionMessageId, PublishCallback, Result
 from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde_of, subscription_of
-from geminga_functions.instance.loading import CallKind, load_function
+from geminga_functions.instance.loading import CallKind, Loader, load_function
 from geminga_functions.instance.outputs import Outputs, sequence_id_of
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import NoState, StateStore
@@ -48,7 +48,8 @@ SLICE_S = 0.005
 PUBLISHES_MAX = 1000
 # Messages that asynchronous code processes at a time.
 ASYNC_MESSAGES_MAX = 100
-TRACE_CHARACTERS_MAX = 16 * 1024
+# Characters of up to four bytes each, in a message of 64 KiB.
+TRACE_CHARACTERS_MAX = 12 * 1024
 # The property of a result that names the message it came of; the names are upstream's.
 INPUT_TOPIC = "__pfn_input_topic__"
 INPUT_MESSAGE_ID = "__pfn_input_msg_id__"
@@ -75,6 +76,7 @@ class Instance(Service):
         spec: InstanceSpec,
         client: geminga.Client,
         clock: Clock,
+        loader: Loader,
         *,
         state: StateStore | None = None,
         may_run: Callable[[], bool] = lambda: True,
@@ -84,11 +86,18 @@ class Instance(Service):
         self.counters = Counters(clock)
         self.logger = logging.getLogger(f"function.{spec.name}")
         self._client = client
+        self._loader = loader
         self._clock = clock
         self._may_run = may_run
         self._guarantee = spec.details.processingGuarantees
         self._context = Context(
-            spec, self, state or NoState(), self.counters, self.logger, lambda _, value: value
+            spec,
+            self,
+            loader,
+            state or NoState(),
+            self.counters,
+            self.logger,
+            lambda _, value: value,
         )
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -104,9 +113,10 @@ class Instance(Service):
         self._sync: geminga.sync.Client | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        details, sink = self.spec.details, self.spec.details.sink
+        details, sink, loader = self.spec.details, self.spec.details.sink, self._loader
         # In the thread that will run it: code may keep what belongs to a thread.
-        self._function = await self._threads.run(partial(load_function, details.className))
+        stack.push_async_callback(self._end_thread)
+        self._function = await self._threads.run(partial(load_function, loader, details.className))
         if details.processingGuarantees == EFFECTIVELY_ONCE and self._function.kind is not (
             CallKind.PLAIN
         ):
@@ -115,9 +125,11 @@ class Instance(Service):
                 "one after the other: neither 'async def' nor a generator",
                 is_user_error=True,
             )
-        inputs = await self._threads.run(partial(inputs_of, details, self.spec.name))
-        schema = schema_of(sink.schemaType, sink.typeClassName, dict(sink.schemaProperties))
-        self._serialize = None if schema is not None else serde_of(sink.serDeClassName).serialize
+        inputs = await self._threads.run(partial(inputs_of, loader, details, self.spec.name))
+        schema = schema_of(loader, sink.schemaType, sink.typeClassName, dict(sink.schemaProperties))
+        self._serialize = (
+            None if schema is not None else serde_of(loader, sink.serDeClassName).serialize
+        )
         self._outputs = Outputs(self.spec, self._client, schema)
         stack.push_async_callback(self._outputs.close)
         if details.logTopic:
@@ -135,6 +147,11 @@ class Instance(Service):
                 await consumer.seek(geminga.LATEST)
             self._consumers.append(consumer)
             self.spawn(self._pump(each, consumer), name=f"input {each.topics}")
+
+    async def _end_thread(self) -> None:
+        # Not before the user's code has returned: until then the instance has not ended.
+        await self._threads.run(lambda: None)
+        self._threads.close()
 
     async def stop(self) -> None:
         """Consume nothing more, and finish what is begun; what is not stays for another run."""

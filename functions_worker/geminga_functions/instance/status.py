@@ -10,7 +10,7 @@ import json
 import traceback
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from geminga_runtime.clock import Clock
@@ -19,8 +19,11 @@ from geminga_runtime.clock import Clock
 EXCEPTIONS_KEPT = 10
 # A status travels in one message of the channel, with up to twenty of these.
 EXCEPTION_CHARACTERS_MAX = 1500
-# Names of a function's own metrics; further names are not recorded.
+# Names of a function's own metrics; further and longer names are not recorded.
 USER_METRICS_MAX = 100
+METRIC_NAME_BYTES_MAX = 100
+# A message of the channel has 64 KiB; JSON makes six bytes of a character that is not ASCII.
+STATUS_BYTES_MAX = 60 * 1024
 MINUTE_S = 60.0
 
 
@@ -78,8 +81,12 @@ class InstanceStatus:
     user_metrics: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def to_json(self) -> str:
-        """As ``StatusAnswer`` carries it."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        """As ``StatusAnswer`` carries it; without exceptions that would not fit."""
+        text = json.dumps(asdict(self), separators=(",", ":"))
+        if len(text) > STATUS_BYTES_MAX:
+            short = replace(self, latest_user_exceptions=(), latest_system_exceptions=())
+            text = json.dumps(asdict(short), separators=(",", ":"))
+        return text
 
     @classmethod
     def from_json(cls, text: str) -> InstanceStatus:
@@ -127,6 +134,8 @@ class Counters:
     def record_metric(self, name: str, value: float) -> None:
         """Add ``value`` to a metric of the function's own."""
         sum_, count = self._metrics.get(name, (0.0, 0))
+        if len(name.encode()) > METRIC_NAME_BYTES_MAX:
+            return
         if count or len(self._metrics) < USER_METRICS_MAX:
             self._metrics[name] = (sum_ + value, count + 1)
 
@@ -161,4 +170,6 @@ class Counters:
 
 def trace_of(error: BaseException, characters_max: int) -> str:
     """The traceback of ``error``; where it is long, its last lines, which say most."""
-    return "".join(traceback.format_exception(error)).rstrip()[-characters_max:]
+    text = "".join(traceback.format_exception(error)).rstrip()[-characters_max:]
+    # Half characters (surrogates) may stand in texts of Python's, and not in messages.
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,211 @@
+"""Serves one worker: runs the instance that it asks for, and speaks with it meanwhile.
+
+The worker is at the other end of a socket: of a process's own (``main``), or of a thread's in the
+worker itself (``serve``). A thread reads the channel and looks after the lease, so that no code of
+the user's, however long it computes, keeps either waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import geminga
+from geminga_functions.errors import FunctionNotLoaded, InstanceFailed
+from geminga_functions.instance.loading import Loader
+from geminga_functions.instance.messages import (
+    INSTANCE_CHANNEL,
+    Failed,
+    Lease,
+    Start,
+    Started,
+    StatusAnswer,
+    StatusRequest,
+    Stop,
+    Stopped,
+)
+from geminga_functions.instance.running import TRACE_CHARACTERS_MAX, Instance
+from geminga_functions.instance.spec import InstanceSpec
+from geminga_functions.instance.status import trace_of
+from geminga_protocol.functions.functions_pb2 import FunctionDetails
+from geminga_runtime.clock import Clock, SystemClock
+from geminga_runtime.control_codec import MessageReader
+
+RECEIVED_BYTES_MAX = 64 * 1024
+# What an instance that has failed may take to close its producers and consumers.
+CLOSE_TIMEOUT_S = 2.0
+
+
+class WorkerChannel:
+    """The channel to the worker, and the lease, in a thread of its own.
+
+    ``leave`` is called there when the lease or the channel has ended; then the thread ends.
+    """
+
+    def __init__(self, sock: socket.socket, clock: Clock, leave: Callable[[str], None]) -> None:
+        sock.setblocking(True)  # noqa: FBT003 - the standard library's
+        self._socket = sock
+        self._leave = leave
+        self._clock = clock
+        self._reader = MessageReader(INSTANCE_CHANNEL)
+        self._sending = threading.Lock()
+        self._early: list[object] = []
+        self._lease_until_s = float("inf")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._instance: Instance | None = None
+        self.stop_within_s: asyncio.Future[Any] | None = None
+
+    def may_run(self) -> bool:
+        """Whether the lease goes on."""
+        return self._clock.monotonic() < self._lease_until_s
+
+    def receive_start(self) -> Start:
+        """What is to run: the first message. Raises ``InstanceFailed`` where the worker is gone."""
+        while not self._early:
+            chunk = self._socket.recv(RECEIVED_BYTES_MAX)
+            if not chunk:
+                raise InstanceFailed("the worker is gone")
+            self._early += self._reader.feed(chunk)
+        start = self._early.pop(0)
+        assert isinstance(start, Start), f"a worker begins with Start, and not with {start!r}"
+        self._lease_until_s = start.lease_until_s
+        return start
+
+    def serve(self, loop: asyncio.AbstractEventLoop, stop_within_s: asyncio.Future[Any]) -> None:
+        """Follow the worker from now on."""
+        self._loop, self.stop_within_s = loop, stop_within_s
+        threading.Thread(target=self._follow, name="worker channel", daemon=True).start()
+
+    def serve_status_of(self, instance: Instance) -> None:
+        """Answer questions about ``instance``."""
+        self._instance = instance
+
+    def send(self, message: object) -> None:
+        """Tell the worker, if it is still there."""
+        with self._sending, suppress(OSError):
+            self._socket.sendall(INSTANCE_CHANNEL.encode(message))
+
+    def _follow(self) -> None:
+        for message in self._early:
+            self._take(message)
+        while (left_s := self._lease_until_s - self._clock.monotonic()) > 0:
+            if not select.select([self._socket], [], [], left_s)[0]:
+                continue
+            with suppress(OSError):
+                if chunk := self._socket.recv(RECEIVED_BYTES_MAX):
+                    for message in self._reader.feed(chunk):
+                        self._take(message)
+                    continue
+            self._leave("the worker is gone")
+            return
+        self._leave("the lease has ended")
+
+    def _take(self, message: object) -> None:
+        match message:
+            case Lease(until_s):
+                self._lease_until_s = max(self._lease_until_s, until_s)
+            case StatusRequest(request_id):
+                status = "" if self._instance is None else self._instance.status().to_json()
+                self.send(StatusAnswer(request_id, status))
+            case Stop(deadline_s):
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._stop, deadline_s)
+            case _:
+                pass  # of a newer worker
+
+    def _stop(self, deadline_s: float) -> None:
+        assert self.stop_within_s is not None
+        if not self.stop_within_s.done():
+            self.stop_within_s.set_result(deadline_s)
+
+
+async def serve(sock: socket.socket) -> None:
+    """Run an instance in a thread that has this loop, until the worker stops it.
+
+    Returns once no code of the user's runs any more. Without lease or worker the instance takes no
+    further message, and ends when the code has returned.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Any] = loop.create_future()
+
+    def leave(reason: str) -> None:
+        with suppress(RuntimeError):  # the loop has ended: so has the instance
+            loop.call_soon_threadsafe(_settle, ended, InstanceFailed(reason))
+
+    channel = WorkerChannel(sock, SystemClock(), leave)
+    start = await asyncio.to_thread(channel.receive_start)
+    try:
+        await run(start, channel, ended, is_alone=False)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the worker is told
+        channel.send(failure_of(error))
+    else:
+        channel.send(Stopped())
+
+
+async def run(
+    start: Start, channel: WorkerChannel, stop: asyncio.Future[Any], *, is_alone: bool
+) -> None:
+    """Run the instance until ``stop`` is done: with a time-out, when the worker has said so.
+
+    Raises what the instance fails with.
+    """
+    loop = asyncio.get_running_loop()
+    channel.serve(loop, stop)
+    spec = spec_of(start)
+    loader = Loader(spec.import_paths, is_alone=is_alone)
+    async with (
+        asyncio.timeout(None) as closing,
+        geminga.connect(spec.service_url) as client,
+        Instance(spec, client, SystemClock(), loader, may_run=channel.may_run) as instance,
+    ):
+        channel.serve_status_of(instance)
+        channel.send(Started())
+        await asyncio.wait([stop, instance.failure], return_when=asyncio.FIRST_COMPLETED)
+        if instance.failure.done():
+            if is_alone:
+                # Code that does not return would keep the process from ending.
+                closing.reschedule(loop.time() + CLOSE_TIMEOUT_S)
+            await instance.failure
+        async with asyncio.timeout(stop.result()):
+            await instance.stop()
+
+
+def _settle(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def spec_of(start: Start) -> InstanceSpec:
+    """What the worker tells, as an instance has it."""
+    return InstanceSpec(
+        FunctionDetails.FromString(start.details),
+        start.number,
+        start.version,
+        start.worker_id,
+        start.cluster,
+        start.service_url,
+        start.web_url,
+        Path(start.package) if start.package else None,
+        tuple(Path(path) for path in start.import_paths.split(os.pathsep) if path),
+        Path(start.state_directory),
+    )
+
+
+def failure_of(error: BaseException) -> Failed:
+    """What the worker is told of an error that ended the instance."""
+    match error:
+        case FunctionNotLoaded():
+            cause = error.__cause__
+            trace = str(error) if cause is None else trace_of(cause, TRACE_CHARACTERS_MAX)
+            return Failed(trace, is_user_error=True)
+        case InstanceFailed():
+            return Failed(str(error), is_user_error=error.is_user_error)
+        case _:
+            return Failed(trace_of(error, TRACE_CHARACTERS_MAX), is_user_error=False)
