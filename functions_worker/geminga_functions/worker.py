@@ -70,18 +70,8 @@ class Worker(Service):
             clock=clock,
             random=random,
         )
-        self.functions = KeyedLog(
-            client,
-            config.topic(config.function_metadata_topic_name),
-            FunctionName.parse,
-            decode_function,
-        )
-        self.assignments = KeyedLog(
-            client,
-            config.topic(config.function_assignment_topic_name),
-            InstanceName.parse,
-            decode_assignment,
-        )
+        self.functions = function_log(client, config)
+        self.assignments = assignment_log(client, config)
         self.heartbeats = Heartbeats(
             client,
             coordination,
@@ -197,13 +187,26 @@ def parse_instances(value: object) -> WorkerInstances:
             raise ValueError(f"no answer of a worker: {value!r}")
 
 
-def decode_function(name: FunctionName, message: Message[bytes]) -> FunctionMetaData:
-    """A record of the topic of functions. Raises ``DecodeError``."""
-    del name
-    return FunctionMetaData.FromString(message.data)
+def function_log(
+    client: Client, config: FunctionsWorkerConfig
+) -> KeyedLog[FunctionName, FunctionMetaData]:
+    """The topic of functions, to be opened."""
+
+    def decode(_: FunctionName, message: Message[bytes]) -> FunctionMetaData:
+        return FunctionMetaData.FromString(message.data)
+
+    topic = config.topic(config.function_metadata_topic_name)
+    return KeyedLog(client, topic, FunctionName.parse, decode)
 
 
-def decode_assignment(name: InstanceName, message: Message[bytes]) -> Assigned:
-    """A record of the topic of assignments. Raises ``DecodeError``."""
-    session = message.properties.get(SESSION_PROPERTY, "")
-    return Assigned.decode(name, message.data, session, message.id.position)
+def assignment_log(
+    client: Client, config: FunctionsWorkerConfig
+) -> KeyedLog[InstanceName, Assigned]:
+    """The topic of assignments, to be opened."""
+
+    def decode(name: InstanceName, message: Message[bytes]) -> Assigned:
+        session = message.properties.get(SESSION_PROPERTY, "")
+        return Assigned.decode(name, message.data, session, message.id.position)
+
+    topic = config.topic(config.function_assignment_topic_name)
+    return KeyedLog(client, topic, InstanceName.parse, decode)
