@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import subprocess
 import urllib.request
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+import pytest
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
-from tests.integration.proxy_process import ProxyProcess, proxy_of
+from tests.integration.part_process import command
+from tests.integration.proxy_process import END_S, ProxyProcess, proxy_of
 from tests.integration.waiting import eventually
+
+from geminga_server.run import ExitCode
 
 TOPIC = "persistent://public/default/workers"
 CLIENTS = 16
@@ -60,6 +66,34 @@ def test_workers_end_with_their_parent_however_it_ends(
                 partial(living, workers),
                 lambda alive: not alive,
             )
+
+
+@pytest.mark.parametrize("setting", ["--port", "--web-port"])
+def test_workers_whose_port_is_taken_do_not_start(setting: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        assert f"cannot listen on 127.0.0.1:{number}: the port is in use" in refused(
+            setting, str(number)
+        )
+
+
+def test_workers_whose_certificate_cannot_be_used_do_not_start(tmp_path: Path) -> None:
+    certificate = tmp_path / "bad.pem"
+    certificate.write_text("no certificate")
+    files = "--tls-certificate-file", str(certificate), "--tls-key-file", str(certificate)
+    ports = "--port-tls", "0", "--web-port-tls", "0"
+    assert f"certificate_file {certificate}" in refused(*files, *ports)
+
+
+def refused(*options: str) -> str:
+    """What a proxy of two workers says that cannot start. None of its processes is left: they share
+    the pipe that is read here to its end."""
+    brokers = "--broker-service-url", "pulsar://127.0.0.1:1"
+    words = command("proxy", "--port", "0", "--web-port", "0", "--workers", "2", *brokers, *options)
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=END_S)
+    assert ended.returncode == ExitCode.REFUSED
+    assert "proxy serves" not in ended.stderr
+    return ended.stderr
 
 
 def workers_of(proxy: ProxyProcess) -> list[int]:
