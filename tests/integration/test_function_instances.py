@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.rest import rest
 
 import geminga
 from geminga_functions.instance.messages import (
@@ -30,7 +31,7 @@ from geminga_functions.instance.messages import (
     Stopped,
 )
 from geminga_functions.instance.status import InstanceStatus
-from geminga_protocol.functions.functions_pb2 import EARLIEST, FunctionDetails
+from geminga_protocol.functions.functions_pb2 import EARLIEST, EFFECTIVELY_ONCE, FunctionDetails
 from geminga_runtime.control_codec import MessageReader
 
 TIMEOUT_S = 30.0
@@ -216,3 +217,48 @@ async def test_code_that_computes_for_ever_ends_with_its_lease(
         async with asyncio.timeout(TIMEOUT_S):
             assert await instance.process.wait() == -signal.SIGKILL
         assert time.monotonic() >= until_s
+
+
+async def test_effectively_once_stores_every_result_once_though_instances_are_killed(
+    functions: Functions, client: geminga.Client, standalone: StandaloneProcess
+) -> None:
+    namespace = f"public/{functions.input}"
+    web = standalone.web_service_url
+    assert rest(web, "PUT", f"/admin/v2/namespaces/{namespace}")[0] == 204
+    path = f"/admin/v2/namespaces/{namespace}/deduplication"
+    assert rest(web, "POST", path, body=True)[0] == 204
+    assert rest(web, "PUT", f"/admin/v2/persistent/{namespace}/in/partitions", 3)[0] == 204
+    assert rest(web, "PUT", f"/admin/v2/persistent/{namespace}/out/partitions", 2)[0] == 204
+    del functions.details.source.inputSpecs[functions.input]
+    functions.details.source.inputSpecs[f"{namespace}/in"].SetInParent()
+    functions.details.sink.topic = f"{namespace}/out"
+    functions.details.processingGuarantees = EFFECTIVELY_ONCE
+    numbers = [str(number).encode() for number in range(3000)]
+    async with client.producer(f"{namespace}/in") as producer:
+        for number in numbers:
+            producer.send_nowait(number)
+            await producer.ready()
+        await producer.flush()
+    # Not so fast that the first life does it all.
+    code = "def process(input):\n    sum(range(30_000))\n    return input\n"
+    seen: list[int] = []
+    lives = 0
+    async with client.consumer(
+        f"{namespace}/out", "s", initial_position="earliest", type="exclusive"
+    ) as consumer:
+        while len(set(seen)) < len(numbers):
+            lives += 1
+            async with functions.instance("user_code", code) as instance:
+                await instance.receive(Started)
+                async with asyncio.timeout(TIMEOUT_S):
+                    # A few hundred results a life: kills come amid batches and acknowledgements.
+                    for _ in range(min(300, len(numbers) - len(set(seen)))):
+                        message = await consumer.receive()
+                        seen.append(int(message.data))
+                        await consumer.ack_confirmed(message)
+                instance.process.kill()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                seen.append(int((await consumer.receive()).data))
+    assert sorted(seen) == list(range(3000))
+    assert lives > 5

@@ -9,8 +9,9 @@ result of an input once, whichever instance sends it, and however often.
 from __future__ import annotations
 
 import asyncio
-import logging
+import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import geminga
@@ -19,8 +20,6 @@ from geminga_functions.instance.inputs import properties_of
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_protocol.functions.functions_pb2 import CompressionType
 
-log = logging.getLogger(__name__)
-
 # +---+-----------+----------+-------------+
 # | 0 | ledger id | entry id | batch index |      the sequence id of the result of an input
 # | 1 |    28     |    24    |     11      |      bits
@@ -28,9 +27,12 @@ log = logging.getLogger(__name__)
 ENTRY_BITS, BATCH_BITS = 24, 11
 LEDGER_BITS = 63 - ENTRY_BITS - BATCH_BITS
 assert LEDGER_BITS == 28
-# Another instance that had the partition before closes its producer within IDLE_S.
+# A partition's producer that has sent nothing for so long closes: the partition may be another
+# instance's by now, which needs the producer's name, and waits for it.
+IDLE_S = 3.0
 NAME_RETRY_S = 0.25
 NAME_TIMEOUT_S = 30.0
+assert NAME_TIMEOUT_S > 4 * IDLE_S
 # Topics that the code of one function publishes to; with more, the one not used for longest closes.
 PRODUCERS_MAX = 1000
 
@@ -48,6 +50,20 @@ def sequence_id_of(message_id: geminga.MessageId) -> int:
     return ledger_id << (ENTRY_BITS + BATCH_BITS) | entry_id << BATCH_BITS | batch_index
 
 
+@dataclass(slots=True)
+class Numbered:
+    """The producer of the results of one input partition. ``stored`` is the last sequence id that
+    the topic knew when it was opened: results up to it are stored already.
+
+    They are not sent again: a batch of stored and new results would be refused, since the broker
+    compares batches as a whole.
+    """
+
+    producer: geminga.Producer[Any]
+    stored: int
+    used_s: float
+
+
 class Outputs:
     """The producers of one instance."""
 
@@ -58,14 +74,33 @@ class Outputs:
         self._client = client
         self._schema = schema
         self._producers: dict[tuple[str, str], geminga.Producer[Any]] = {}
+        self._numbered: dict[str, Numbered] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
 
-    async def of_results(self, input_topic: str | None) -> geminga.Producer[Any]:
-        """The producer of results; of those of one input partition, if that is given."""
-        if input_topic is None:
-            return await self._producer(self._spec.details.sink.topic, "", self._open_results)
-        name = f"{self._spec.name.function}-{input_topic}"
-        return await self._producer(self._spec.details.sink.topic, name, self._open_named)
+    async def of_results(self) -> geminga.Producer[Any]:
+        """The producer of results."""
+        return await self._producer(self._spec.details.sink.topic, "", self._open_results)
+
+    async def of_partition(self, input_topic: str) -> Numbered:
+        """The producer of the results of one input partition, for EFFECTIVELY_ONCE."""
+        loop = asyncio.get_running_loop()
+        async with self._locks.setdefault((input_topic, ""), asyncio.Lock()):
+            numbered = self._numbered.get(input_topic)
+            if numbered is None:
+                producer = await self._open_named(input_topic)
+                numbered = Numbered(producer, producer.last_sequence_id, loop.time())
+                self._numbered[input_topic] = numbered
+            numbered.used_s = loop.time()
+            return numbered
+
+    async def close_idle(self) -> None:
+        """Close the producers of input partitions that nothing came from for a while."""
+        now_s = asyncio.get_running_loop().time()
+        for input_topic, numbered in list(self._numbered.items()):
+            async with self._locks[input_topic, ""]:
+                if now_s - numbered.used_s > IDLE_S and not numbered.producer.pending_messages:
+                    self._numbered.pop(input_topic, None)
+                    await numbered.producer.close()
 
     async def of(self, topic: str, compression: str) -> geminga.Producer[Any]:
         """The producer of what the user's code publishes to ``topic``."""
@@ -81,7 +116,8 @@ class Outputs:
 
     async def close(self) -> None:
         """Close all, after what they hold is stored."""
-        await asyncio.gather(*[each.close() for each in self._producers.values()])
+        numbered = [each.producer for each in self._numbered.values()]
+        await asyncio.gather(*[each.close() for each in [*self._producers.values(), *numbered]])
 
     async def _producer(
         self,
@@ -101,31 +137,43 @@ class Outputs:
                 self._producers[key] = await open_(topic, name)
             return self._producers[key]
 
-    async def _open_results(self, topic: str, name: str) -> geminga.Producer[Any]:
+    async def _open_results(self, topic: str, _: str) -> geminga.Producer[Any]:
+        return await self._open(topic, {})
+
+    async def _open_named(self, input_topic: str) -> geminga.Producer[Any]:
+        """Results of an input partition go to one partition of the output, always the same: another
+        one would not know that they are stored."""
+        number = zlib.crc32(input_topic.encode())
+        options: geminga.ProducerOptions = {
+            "name": f"{self._spec.name.function}-{input_topic}",
+            "router": lambda _, partitions: number % partitions,
+        }
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + NAME_TIMEOUT_S
+        while True:
+            try:
+                return await self._open(self._spec.details.sink.topic, options)
+            except geminga.ProducerBusy:
+                if loop.time() > deadline_s:
+                    raise
+                await asyncio.sleep(NAME_RETRY_S)
+
+    async def _open(self, topic: str, more: geminga.ProducerOptions) -> geminga.Producer[Any]:
         spec = self._spec.details.sink.producerSpec
         compression = CompressionType.Name(spec.compressionType).lower()
         options: geminga.ProducerOptions = {
-            "name": name or None,
             "properties": properties_of(self._spec.name),
             "batching": geminga.Batching(by_key=spec.batchBuilder == "KEY_BASED"),
             # A result must not fail for a broker that is away: inputs wait for it meanwhile.
             "send_timeout_s": None,
             "compression": compression,  # type: ignore[typeddict-item]  # the names are the same
+            **more,
         }
         if spec.maxPendingMessages > 0:
             options["pending_messages_max"] = spec.maxPendingMessages
         try:
             return await self._client.producer(topic, schema=self._schema, **options)
         except geminga.MissingExtra:
+            # The environment of the function may have no compressor; any consumer reads this too.
             options["compression"] = "none"
             return await self._client.producer(topic, schema=self._schema, **options)
-
-    async def _open_named(self, topic: str, name: str) -> geminga.Producer[Any]:
-        deadline = asyncio.get_running_loop().time() + NAME_TIMEOUT_S
-        while True:
-            try:
-                return await self._open_results(topic, name)
-            except geminga.ProducerBusy:
-                if asyncio.get_running_loop().time() > deadline:
-                    raise
-                await asyncio.sleep(NAME_RETRY_S)

@@ -29,7 +29,7 @@ from geminga_functions.errors import InstanceFailed
 from geminga_functions.instance.context import Context, FunctionMessageId, PublishCallback, Result
 from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde_of, subscription_of
 from geminga_functions.instance.loading import CallKind, Loader, load_function
-from geminga_functions.instance.outputs import Outputs, sequence_id_of
+from geminga_functions.instance.outputs import IDLE_S, Outputs, sequence_id_of
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import NoState, StateStore
 from geminga_functions.instance.status import Counters, InstanceStatus, trace_of
@@ -104,6 +104,7 @@ class Instance(Service):
         self.failure: asyncio.Future[Any] = self._loop.create_future()
         self._threads = Threads(1, f"function {spec.name}")
         self._consumers: list[geminga.Consumer[Any]] = []
+        self._pumps: list[asyncio.Task[Any]] = []
         self._idle: dict[asyncio.Task[Any], None] = {}
         self._turn = asyncio.Lock()  # the user's code runs for one input at a time
         self._async_room = asyncio.Semaphore(ASYNC_MESSAGES_MAX)
@@ -137,6 +138,8 @@ class Instance(Service):
             self.logger.addHandler(handler)
             stack.callback(self.logger.removeHandler, handler)
         self.logger.setLevel(logging.INFO)
+        if details.processingGuarantees == EFFECTIVELY_ONCE:
+            self.spawn_every(IDLE_S, self._outputs.close_idle, name="idle producers")
         for each in inputs:
             consumer: geminga.Consumer[Any] = await stack.enter_async_context(
                 self._client.consumer(
@@ -146,7 +149,8 @@ class Instance(Service):
             if details.source.skipToLatest:
                 await consumer.seek(geminga.LATEST)
             self._consumers.append(consumer)
-            self.spawn(self._pump(each, consumer), name=f"input {each.topics}")
+            pump = self.spawn(self._pump(each, consumer), name=f"input {each.topics}")
+            self._pumps.append(pump)
 
     async def _end_thread(self) -> None:
         # Not before the user's code has returned: until then the instance has not ended.
@@ -158,8 +162,7 @@ class Instance(Service):
         self._is_stopping = True
         for task in list(self._idle):
             task.cancel()
-        tasks = [task for task in self._tasks or {} if task not in self._idle]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._pumps, return_exceptions=True)
         if self._publishes:
             await asyncio.wait(self._publishes)
 
@@ -338,11 +341,15 @@ class Instance(Service):
         options: geminga.MessageOptions = {
             "properties": {INPUT_TOPIC: message.topic, INPUT_MESSAGE_ID: id_text(message)}
         }
-        partition = None
         if self._guarantee == EFFECTIVELY_ONCE:
-            partition = message.topic
-            options["sequence_id"] = sequence_id_of(message.id)
-        producer = await self._outputs.of_results(partition)
+            numbered = await self._outputs.of_partition(message.topic)
+            producer, sequence_id = numbered.producer, sequence_id_of(message.id)
+            if sequence_id <= numbered.stored:
+                done.stored(None, None)
+                return
+            options["sequence_id"] = sequence_id
+        else:
+            producer = await self._outputs.of_results()
         await producer.ready()
         try:
             producer.send_nowait(result, done.stored, **options)
