@@ -33,9 +33,9 @@ class InstanceChannel:
         self.started = asyncio.Event()
         self.failed: Ending | None = None
         self.is_lost = asyncio.Event()
-        self._answers: dict[int, asyncio.Future[str]] = {}
+        self._answers: dict[int, asyncio.Future[str | None]] = {}
         self._requests = 0
-        self._channel = Channel(self._take, lambda _: self.is_lost.set(), INSTANCE_CHANNEL)
+        self._channel = Channel(self._take, lambda _: self._lost(), INSTANCE_CHANNEL)
 
     async def begin(self, ours: socket.socket, order: Order) -> None:
         """Tell the instance what to run, over its other end of ``ours``."""
@@ -62,7 +62,7 @@ class InstanceChannel:
         self._channel.send(StatusRequest(number))
         try:
             async with asyncio.timeout(timeout_s):
-                text: str = await answer
+                text: str | None = await answer
         except TimeoutError:
             return None
         else:
@@ -77,6 +77,12 @@ class InstanceChannel:
     def close(self) -> None:
         """End the channel, which the instance takes as the end of its worker."""
         self._channel.close()
+
+    def _lost(self) -> None:
+        self.is_lost.set()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result(None)
 
     def _take(self, _: Channel, message: object) -> None:
         match message:

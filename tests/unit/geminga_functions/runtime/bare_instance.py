@@ -41,6 +41,8 @@ def main() -> None:
                     begin(does, channel)
                 case Lease(until_s):
                     lease = until_s
+                case StatusRequest() if does == "exit when asked":
+                    return
                 case StatusRequest(request_id):
                     send(channel, StatusAnswer(request_id, f'{{"lease": {lease}}}'))
                 case Stop() if does != "ignore stop":

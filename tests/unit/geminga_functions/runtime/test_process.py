@@ -86,6 +86,14 @@ async def test_a_failure_is_told_with_its_traceback(runner: ProcessRunner, tmp_p
     assert not instance.started.is_set()
 
 
+async def test_an_instance_that_ends_when_it_is_asked_holds_up_no_question(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
+    instance = await started(runner, order(tmp_path, "exit when asked"))
+    async with asyncio.timeout(10):
+        assert await instance.status(100) is None
+
+
 @pytest.mark.parametrize(
     ("does", "trace"),
     [
