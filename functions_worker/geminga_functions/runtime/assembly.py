@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from random import Random
 
 import geminga
+from geminga_functions.instance.serving import serve
 from geminga_functions.names import InstanceName
 from geminga_functions.packages.cache import PackageCache
 from geminga_functions.packages.environments import Environments
@@ -15,6 +16,7 @@ from geminga_functions.runtime.config import RuntimeConfig
 from geminga_functions.runtime.instances import Instances, WorkerIdentity
 from geminga_functions.runtime.output import OutputFile
 from geminga_functions.runtime.process import ProcessRunner
+from geminga_functions.runtime.thread import ThreadRunner
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
 from geminga_server.rest_calls import RestCalls
@@ -49,7 +51,11 @@ class Runtime(Service):
         )
         self.packages = PackageStore(client, calls, identity.web_url, namespace)
         self._cache = PackageCache(directory / "packages", self.packages, environments)
-        self._runner = ProcessRunner(environment, self._output_of)
+        self._runner = (
+            ThreadRunner(serve)
+            if config.kind == "thread"
+            else ProcessRunner(environment, self._output_of)
+        )
         self.instances = Instances(identity, config, self._runner, self._cache, clock, random)
 
     async def _open(self, stack: AsyncExitStack) -> None:

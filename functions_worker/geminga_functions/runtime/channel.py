@@ -66,7 +66,7 @@ class InstanceChannel:
         except TimeoutError:
             return None
         else:
-            return text
+            return text or None  # it is being loaded, and counts nothing yet
         finally:
             del self._answers[number]
 

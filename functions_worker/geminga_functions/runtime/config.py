@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
@@ -15,6 +15,9 @@ from geminga_server.config import Upstream
 class RuntimeConfig:
     """How instances are run; the limits of one instance come from its function's resources."""
 
+    kind: Literal["process", "thread"] = "process"
+    """Where an instance runs: in a process of its own, or in a thread of the worker, which is for
+    functions that are trusted: a thread can neither be limited nor ended against its will."""
     directory: Annotated[Path, Upstream("downloadDirectory")] = Path("functions")
     """Where packages, the environments made for them, and the folders of instances lie. It belongs
     to one worker, and all of it can be made anew."""

@@ -112,6 +112,11 @@ class Instances(Service):
         """The instances that may still run here, those that are being stopped among them."""
         return frozenset(self._keepers)
 
+    async def ended(self, name: InstanceName) -> None:
+        """Return once this worker neither runs the instance nor has it assigned."""
+        while name in self._keepers:
+            await self._has_changed.wait()
+
     def extend_lease(self, until_s: float) -> None:
         """All instances may run until ``until_s`` of the monotonic clock."""
         left_s = until_s - self.clock.monotonic()

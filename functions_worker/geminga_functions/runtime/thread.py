@@ -104,7 +104,12 @@ class ThreadInstance:
         trace = ""
         try:
             with theirs:
-                asyncio.run(serve(theirs))
+                try:
+                    asyncio.run(serve(theirs))
+                finally:
+                    # Another thread of the instance may be waiting for a message of ours.
+                    with suppress(OSError):
+                        theirs.shutdown(socket.SHUT_RDWR)
         except BaseException:  # noqa: BLE001 - SystemExit too: a function may raise it
             trace = traceback.format_exc()
         with suppress(RuntimeError):  # the worker's loop is closed: nothing waits any more

@@ -1,0 +1,272 @@
+"""Proves that a worker runs functions from stored packages, whatever they do to their processes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import zipfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Literal
+from uuid import uuid4
+
+import pytest
+from tests.integration.cluster_process import StandaloneProcess
+
+import geminga
+from geminga_functions.instance.status import InstanceStatus
+from geminga_functions.names import FunctionName, InstanceName
+from geminga_functions.runtime.assembly import Runtime
+from geminga_functions.runtime.config import RuntimeConfig
+from geminga_functions.runtime.instances import WorkerIdentity
+from geminga_functions.runtime.reports import InstanceReport, InstanceState
+from geminga_protocol.functions.functions_pb2 import EARLIEST, FunctionDetails, FunctionMetaData
+from geminga_runtime.clock import SystemClock
+from geminga_server.rest_calls import HttpCalls
+
+TIMEOUT_S = 60.0
+POLL_S = 0.02
+GOOD = "def process(input):\n    return input + '!'\n"
+
+
+class Worker:
+    """A worker's runtime without the cluster of workers: the test assigns."""
+
+    def __init__(self, runtime: Runtime, client: geminga.Client, directory: Path) -> None:
+        self.runtime = runtime
+        self.client = client
+        self.directory = directory
+        self.assigned: dict[InstanceName, FunctionMetaData] = {}
+
+    async def create(self, file_name: str, content: bytes | str, ram: int = 0) -> InstanceName:
+        """Store a package and have its function run, from ``NAME-in`` to ``NAME-out``."""
+        name = f"f{uuid4().hex[:8]}"
+        path = f"public/default/{name}/{file_name}"
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield content.encode() if isinstance(content, str) else content
+
+        await self.runtime.packages.store(path, file_name, chunks())
+        metadata = FunctionMetaData(version=1)
+        metadata.packageLocation.packagePath = path
+        metadata.packageLocation.originalFileName = file_name
+        details = FunctionDetails(
+            tenant="public",
+            namespace="default",
+            name=name,
+            className="user_code",
+            parallelism=1,
+            autoAck=True,
+        )
+        details.source.inputSpecs[f"{name}-in"].SetInParent()
+        details.source.subscriptionPosition = EARLIEST
+        details.sink.topic = f"{name}-out"
+        details.resources.ram = ram
+        metadata.functionDetails.CopyFrom(details)
+        instance = InstanceName(FunctionName("public", "default", name), 0)
+        self.assigned[instance] = metadata
+        self.runtime.instances.assign(self.assigned)
+        return instance
+
+    async def settled(self, instance: InstanceName) -> InstanceReport:
+        return await self.runtime.instances.settled(instance, 1, TIMEOUT_S)
+
+    async def answer(self, instance: InstanceName, value: bytes) -> bytes:
+        """What the function makes of ``value``."""
+        name = instance.function.name
+        async with self.client.consumer(f"{name}-out", "test", initial_position="earliest") as out:
+            await self.publish(instance, value)
+            async with asyncio.timeout(TIMEOUT_S):
+                message = await out.receive()
+            await out.ack_confirmed(message)
+            return message.data
+
+    async def publish(self, instance: InstanceName, value: bytes) -> None:
+        async with self.client.producer(f"{instance.function.name}-in") as producer:
+            await producer.send(value)
+
+    async def status(self, instance: InstanceName) -> InstanceStatus:
+        status = await self.runtime.instances.status(instance, TIMEOUT_S)
+        assert status is not None
+        return InstanceStatus.from_json(status)
+
+
+@pytest.fixture
+async def worker(standalone: StandaloneProcess, tmp_path: Path) -> AsyncIterator[Worker]:
+    async with opened(standalone, tmp_path, "process") as worker:
+        yield worker
+
+
+@asynccontextmanager
+async def opened(
+    standalone: StandaloneProcess, tmp_path: Path, kind: Literal["process", "thread"]
+) -> AsyncGenerator[Worker]:
+    identity = WorkerIdentity(
+        "w-1", "standalone", standalone.service_url, standalone.web_service_url
+    )
+    config = RuntimeConfig(
+        kind=kind, directory=tmp_path / "functions", log_directory=tmp_path / "logs"
+    )
+    clock = SystemClock()
+    async with (
+        geminga.connect(standalone.service_url) as client,
+        Runtime(
+            identity,
+            config,
+            client,
+            HttpCalls(),
+            namespace="public/functions",
+            # No index is asked for what packages require.
+            environment={**os.environ, "PIP_NO_INDEX": "1"},
+            clock=clock,
+            random=Random(1),
+        ) as runtime,
+    ):
+        runtime.instances.extend_lease(clock.monotonic() + 600)
+        yield Worker(runtime, client, tmp_path)
+
+
+async def test_a_stored_function_runs_and_is_gone_when_it_is_no_longer_assigned(
+    worker: Worker,
+) -> None:
+    one = await worker.create("user_code.py", GOOD)
+    report = await worker.settled(one)
+    assert report.state is InstanceState.RUNNING, report.failure
+    assert await worker.answer(one, b"hello") == b"hello!"
+    assert (await worker.status(one)).total.processed == 1
+    worker.runtime.instances.assign({})
+    await asyncio.wait_for(worker.runtime.instances.ended(one), TIMEOUT_S)
+    with pytest.raises(ProcessLookupError):
+        os.kill(report.pid or 0, 0)
+
+
+async def test_functions_run_in_threads_side_by_side_where_the_worker_says_so(
+    standalone: StandaloneProcess, tmp_path: Path
+) -> None:
+    async with opened(standalone, tmp_path, "thread") as worker:
+        one = await worker.create("user_code.py", GOOD)
+        other = await worker.create("user_code.py", GOOD.replace("!", "?"))
+        report = await worker.settled(one)
+        assert (report.state, report.pid) == (InstanceState.RUNNING, None), report.failure
+        await worker.settled(other)
+        assert await worker.answer(one, b"hello") == b"hello!"
+        assert await worker.answer(other, b"hello") == b"hello?"
+        worker.runtime.instances.assign({})
+        await asyncio.wait_for(worker.runtime.instances.ended(one), TIMEOUT_S)
+
+
+async def test_a_zip_runs_in_an_environment_with_the_wheels_that_it_brings(worker: Worker) -> None:
+    wheel, package = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("shouting.py", "def shout(text): return text.upper()\n")
+        info = "shouting-1.dist-info"
+        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: shouting\nVersion: 1\n")
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        file.writestr(f"{info}/RECORD", "")
+    with zipfile.ZipFile(package, "w") as file:
+        code = "import shouting\n\n\ndef process(input):\n    return shouting.shout(input)\n"
+        file.writestr("mine/src/user_code.py", code)
+        file.writestr("mine/requirements.txt", "shouting\n")
+        file.writestr("mine/deps/shouting-1-py3-none-any.whl", wheel.getvalue())
+    one = await worker.create("mine.zip", package.getvalue())
+    report = await worker.settled(one)
+    assert report.state is InstanceState.RUNNING, report.failure
+    assert await worker.answer(one, b"hello") == b"HELLO"
+
+
+@pytest.mark.parametrize(
+    ("code", "trace"),
+    [
+        ("def process(input)\n    return input\n", "SyntaxError"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3"),
+        ("import nothing_of_that_name\n", "ModuleNotFoundError"),
+        ("import os\nprint('so long', flush=True)\nos._exit(4)\n", "exited with code 4"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "killed by SIGSEGV"),
+    ],
+    ids=["syntax", "exit", "import", "hard exit", "crash"],
+)
+async def test_code_that_cannot_be_loaded_is_a_failure_that_helps_its_author(
+    worker: Worker, code: str, trace: str
+) -> None:
+    report = await worker.settled(await worker.create("user_code.py", code))
+    assert report.state is InstanceState.FAILED
+    assert report.failure is not None
+    assert trace in report.failure.trace
+    assert report.failure.is_user_error
+
+
+async def test_what_a_package_requires_and_nothing_has_is_the_failure(worker: Worker) -> None:
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as file:
+        file.writestr("user_code.py", GOOD)
+        file.writestr("requirements.txt", "there-is-no-such-distribution\n")
+    report = await worker.settled(await worker.create("mine.zip", package.getvalue()))
+    assert report.failure is not None
+    assert "there-is-no-such-distribution" in report.failure.trace
+    assert report.failure.is_user_error
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import sys\n\n\ndef process(input):\n    sys.exit(3)\n", "SystemExit: 3"),
+        ("def process(input):\n    return bytearray(1 << 40)\n", "MemoryError"),
+        ("import os\n\n\ndef process(input):\n    os._exit(5)\n", "exited with code 5"),
+        ("def process(input):\n    while True:\n        pass\n", "1 of 0"),
+        ("def process(input):\n    while True:\n        print('x' * 1000)\n", "1 of 0"),
+        ("import os, time\n\n\ndef process(input):\n    os.fork() or time.sleep(60)\n", "1 of 1"),
+    ],
+    ids=["exit", "memory", "hard exit", "loop", "print", "fork"],
+)
+async def test_a_bad_function_is_told_of_and_leaves_the_worker_and_others_alone(
+    worker: Worker, code: str, told: str
+) -> None:
+    good = await worker.create("user_code.py", GOOD)
+    bad = await worker.create("user_code.py", code, ram=256 * 1024 * 1024)
+    assert (await worker.settled(good)).state is InstanceState.RUNNING
+    assert (await worker.settled(bad)).state is InstanceState.RUNNING
+    await worker.publish(bad, b"go")
+    async with asyncio.timeout(TIMEOUT_S):
+        while told not in await told_of(worker, bad):  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(POLL_S)
+    for _ in range(3):
+        assert await worker.answer(good, b"hello") == b"hello!"
+    good_report = worker.runtime.instances.report(good)
+    assert good_report is not None
+    assert (good_report.restarts, good_report.failure) == (0, None)
+    worker.runtime.instances.assign({})
+    await asyncio.wait_for(worker.runtime.instances.ended(bad), TIMEOUT_S)
+
+
+async def told_of(worker: Worker, instance: InstanceName) -> str:
+    """All that an operator is told of what went wrong, and how far the instance is."""
+    report = worker.runtime.instances.report(instance)
+    assert report is not None
+    text = "" if report.failure is None else report.failure.trace
+    status = await worker.runtime.instances.status(instance, TIMEOUT_S)
+    if status:
+        counted = InstanceStatus.from_json(status)
+        text += "".join(each.text for each in counted.latest_user_exceptions)
+        text += f"; received {counted.total.received} of {counted.total.processed} processed"
+    return text
+
+
+async def test_the_end_of_the_lease_ends_a_function_that_computes_for_ever(worker: Worker) -> None:
+    one = await worker.create(
+        "user_code.py", "def process(input):\n    while True:\n        pass\n"
+    )
+    report = await worker.settled(one)
+    await worker.publish(one, b"go")
+    instances = worker.runtime.instances
+    instances.lease_until_s = 0  # a shorter lease than it has
+    instances.extend_lease(SystemClock().monotonic() + 1)
+    while report.pid == (instances.report(one) or report).pid:  # noqa: ASYNC110 - it is killed
+        await asyncio.sleep(POLL_S)
+    with pytest.raises(ProcessLookupError):
+        os.kill(report.pid or 0, 0)
+    assert not instances.has_lease
