@@ -10,6 +10,9 @@
     ├── FunctionNotLoaded       the user's code cannot be loaded
     ├── InstanceFailed          an instance cannot go on
     ├── StateUnavailable        a function uses state and has none
+    ├── StateDamaged            what a lane of state holds is no record of state
+    ├── StateChanged            a state was changed meanwhile by a writer that should have ended
+    ├── StateTooLarge           what is to be stored together is more than a broker takes at once
     └── PackageError            a package cannot be used
         ├── PackageNotFound     no package is stored under this path
         ├── PackageTooLarge     it is larger than packages may be
@@ -139,3 +142,34 @@ class StateUnavailable(GemingaError):
     def __init__(self, key: str) -> None:
         super().__init__(f"the state of {key!r} cannot be used: this instance has no state store")
         self.key = key
+
+
+class StateDamaged(GemingaError):
+    """What a lane of state holds is no record of state: this function does not go on with a state
+    that would lack something."""
+
+    code: ClassVar[str] = "StateDamaged"
+
+    def __init__(self, lane: str, key: str, reason: str) -> None:
+        super().__init__(f"the state in lane {lane!r} cannot be read at {key!r}: {reason}")
+
+
+class StateTooLarge(GemingaError):
+    """What is to be stored together is more than a broker takes in one message."""
+
+    code: ClassVar[str] = "StateTooLarge"
+
+    def __init__(self, size: int, bytes_max: int) -> None:
+        super().__init__(
+            f"changes of state since the last commit take {size} bytes; {bytes_max} are allowed"
+        )
+
+
+class StateChanged(GemingaError):
+    """A state was changed meanwhile by an instance that should have ended: to be read anew."""
+
+    code: ClassVar[str] = "StateChanged"
+    retry: ClassVar[bool] = True
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"an earlier instance has changed the state meanwhile: {topic}")

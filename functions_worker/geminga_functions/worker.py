@@ -60,7 +60,11 @@ class Worker(Service):
         web_url = config.pulsar_web_service_url
         self.runtime = Runtime(
             WorkerIdentity(
-                me.worker_id, config.pulsar_functions_cluster, config.pulsar_service_url, web_url
+                me.worker_id,
+                config.pulsar_functions_cluster,
+                config.pulsar_service_url,
+                web_url,
+                config.pulsar_functions_namespace,
             ),
             config.runtime,
             client,

@@ -27,6 +27,7 @@ class Start:
     import_paths: str
     state_directory: str
     lease_until_s: float
+    functions_namespace: str = "public/functions"
 
 
 @dataclass(frozen=True, slots=True)

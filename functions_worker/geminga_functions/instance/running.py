@@ -90,11 +90,12 @@ class Instance(Service):
         self._clock = clock
         self._may_run = may_run
         self._guarantee = spec.details.processingGuarantees
+        self._state = state or NoState()
         self._context = Context(
             spec,
             self,
             loader,
-            state or NoState(),
+            self._state,
             self.counters,
             self.logger,
             lambda _, value: value,
@@ -206,6 +207,8 @@ class Instance(Service):
             if not outcomes:
                 raise InstanceFailed("the lease of the instance has ended")
             done += len(outcomes)
+            # State first: what came of a message is not acknowledged before all of it is stored.
+            await self._state.commit()
             for outcome in outcomes:
                 await self._settle(consumer, outcome)
 
@@ -222,7 +225,9 @@ class Instance(Service):
             task.add_done_callback(lambda _: self._async_room.release())
             begun.append(task)
         for task in begun:
-            await self._settle(consumer, await task)
+            outcome = await task
+            await self._state.commit()
+            await self._settle(consumer, outcome)
 
     def _process_slice(
         self, source: Input, messages: Sequence[geminga.Message[Any]]

@@ -34,6 +34,7 @@ from geminga_functions.instance.messages import (
 from geminga_functions.instance.running import TRACE_CHARACTERS_MAX, Instance
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.status import trace_of
+from geminga_functions.state.changelog import ChangelogState
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.control_codec import MessageReader
@@ -163,7 +164,12 @@ async def run(
     async with (
         asyncio.timeout(None) as closing,
         geminga.connect(spec.service_url) as client,
-        Instance(spec, client, SystemClock(), loader, may_run=channel.may_run) as instance,
+        ChangelogState(
+            client, spec.functions_namespace, spec.name.function, str(spec.number)
+        ) as state,
+        Instance(
+            spec, client, SystemClock(), loader, state=state, may_run=channel.may_run
+        ) as instance,
     ):
         channel.serve_status_of(instance)
         channel.send(Started())
@@ -195,6 +201,7 @@ def spec_of(start: Start) -> InstanceSpec:
         Path(start.package) if start.package else None,
         tuple(Path(path) for path in start.import_paths.split(os.pathsep) if path),
         Path(start.state_directory),
+        start.functions_namespace,
     )
 
 

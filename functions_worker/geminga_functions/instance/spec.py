@@ -18,6 +18,7 @@ class InstanceSpec:
       None for what is built in.
     - ``import_paths``: folders that stand first on the path of modules, unpacked from the package.
     - ``state_directory``: a folder that belongs to this instance alone, as long as it runs.
+    - ``functions_namespace``: where the topics of the workers are, those of state among them.
     """
 
     details: FunctionDetails
@@ -30,6 +31,7 @@ class InstanceSpec:
     package: Path | None
     import_paths: tuple[Path, ...]
     state_directory: Path
+    functions_namespace: str = "public/functions"
 
     @property
     def name(self) -> InstanceName:

@@ -33,6 +33,10 @@ class StateStore(Protocol):
         """Remove a key, whatever it holds."""
         ...
 
+    async def commit(self) -> None:
+        """Store what was changed, all together. Raises ``GemingaError``."""
+        ...
+
 
 class NoState:
     """The state of an instance that was given none: each use says so."""
@@ -56,6 +60,9 @@ class NoState:
     def delete(self, key: str) -> None:
         """Raises ``StateUnavailable``."""
         raise StateUnavailable(key)
+
+    async def commit(self) -> None:
+        """Nothing can have changed."""
 
 
 class MemoryState:
@@ -85,3 +92,6 @@ class MemoryState:
         """As ``StateStore.delete``."""
         self._values.pop(key, None)
         self._counters.pop(key, None)
+
+    async def commit(self) -> None:
+        """There is nothing that it could be stored in."""

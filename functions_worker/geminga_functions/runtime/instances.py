@@ -64,6 +64,7 @@ class WorkerIdentity:
     cluster: str
     service_url: str
     web_url: str
+    functions_namespace: str = "public/functions"
 
 
 class Instances(Service):
@@ -380,6 +381,7 @@ class Keeper:
             import_paths=":".join(map(str, prepared.import_paths)),
             state_directory=str(state_directory),
             lease_until_s=self._instances.lease_until_s,
+            functions_namespace=identity.functions_namespace,
         )
         return Order(self.name, start, prepared.python, details.resources.ram)
 

@@ -1,0 +1,139 @@
+"""What the lanes of a function's state say together. Pure.
+
+A lane is written by one instance alone, and read by all of them; lanes come in any order towards
+each other. So a record says how it goes together with those of other lanes:
+
+- a value has a version, one higher than the one that its writer knew: the highest counts, of equal
+  ones that of the lane with the greater name;
+- a counter is the sum of what each lane has added. Removing it begins another epoch, which leaves
+  out what was added in earlier ones.
+
+A record is msgpack and stands under a key of its lane, so that compaction may keep the newest of
+each key alone::
+
+    v:KEY -> [1, version, bytes or nil]      a value, or that there is none
+    c:KEY -> [1, epoch, sum]                 what this lane has added to a counter
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import msgpack
+
+from geminga_functions.errors import StateDamaged
+
+FORMAT = 1
+VALUE, COUNTER = "v:", "c:"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The newest record of a value: ``data`` is None where the value was removed."""
+
+    version: int
+    lane: str
+    data: bytes | None
+
+
+class StateTable:
+    """The state as far as it has been read, changes of one's own included.
+
+    ``lane`` is the one that changes are made for; they wait in ``take_changes``.
+    """
+
+    def __init__(self, lane: str) -> None:
+        self._lane = lane
+        self._values: dict[str, Value] = {}
+        # By key and lane: the epoch, and what was added in it.
+        self._counters: dict[str, dict[str, tuple[int, int]]] = {}
+        self._changed: dict[str, None] = {}
+
+    # --- reading
+
+    def get(self, key: str) -> bytes | None:
+        """The value of a key, None if it has none."""
+        value = self._values.get(key)
+        return None if value is None else value.data
+
+    def version(self, key: str) -> int:
+        """The version of a value, 0 if it never had one."""
+        value = self._values.get(key)
+        return 0 if value is None else value.version
+
+    def counter(self, key: str) -> int:
+        """The value of a counter, 0 if it is not there."""
+        epoch = self._epoch(key)
+        return sum(added for each, added in self._counters.get(key, {}).values() if each == epoch)
+
+    def has_counter(self, key: str) -> bool:
+        """Whether something was ever added to it since it was removed."""
+        epoch = self._epoch(key)
+        return any(each == epoch and added for each, added in self._counters.get(key, {}).values())
+
+    def _epoch(self, key: str) -> int:
+        return max((epoch for epoch, _ in self._counters.get(key, {}).values()), default=0)
+
+    # --- changing
+
+    def put(self, key: str, data: bytes | None) -> None:
+        """Set a value, or with None remove it."""
+        self._values[key] = Value(self.version(key) + 1, self._lane, data)
+        self._changed[VALUE + key] = None
+
+    def increment(self, key: str, amount: int) -> None:
+        """Add to a counter."""
+        epoch = self._epoch(key)
+        lanes = self._counters.setdefault(key, {})
+        own_epoch, added = lanes.get(self._lane, (epoch, 0))
+        lanes[self._lane] = (epoch, amount + (added if own_epoch == epoch else 0))
+        self._changed[COUNTER + key] = None
+
+    def delete(self, key: str) -> None:
+        """Remove a key, whatever it holds."""
+        if self.get(key) is not None:
+            self.put(key, None)
+        if self.has_counter(key):
+            self._counters[key][self._lane] = (self._epoch(key) + 1, 0)
+            self._changed[COUNTER + key] = None
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something to be stored."""
+        return bool(self._changed)
+
+    def take_changes(self) -> list[tuple[str, bytes]]:
+        """The records to be stored together, by their keys; they wait no more."""
+        changed, self._changed = self._changed, {}
+        return [(key, self._record(key)) for key in changed]
+
+    def _record(self, key: str) -> bytes:
+        kind, name = key[:2], key[2:]
+        if kind == VALUE:
+            value = self._values[name]
+            fields = [FORMAT, value.version, value.data]
+        else:
+            fields = [FORMAT, *self._counters[name][self._lane]]
+        return cast("bytes", msgpack.packb(fields))
+
+    # --- what lanes say
+
+    def apply(self, lane: str, key: str, record: bytes) -> None:
+        """Take in a record of a lane. One that was taken in before changes nothing. Raises
+        ``StateDamaged``."""
+        kind, name = key[:2], key[2:]
+        try:
+            fields = msgpack.unpackb(record)
+        except (ValueError, msgpack.UnpackException) as error:
+            raise StateDamaged(lane, key, str(error)) from error
+        match kind, fields:
+            case "v:", [1, int(version), bytes() | None as data]:
+                new = Value(version, lane, data)
+                old = self._values.get(name)
+                if old is None or (old.version, old.lane) < (new.version, new.lane):
+                    self._values[name] = new
+            case "c:", [1, int(epoch), int(added)]:
+                self._counters.setdefault(name, {})[lane] = (epoch, added)
+            case _:
+                raise StateDamaged(lane, key, f"{fields!r} is no record of format {FORMAT}")

@@ -1,0 +1,98 @@
+"""Proves that instances share the state of their function, keep it, and that one which was replaced
+changes nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from uuid import uuid4
+
+import pytest
+from tests.integration.cluster_process import StandaloneProcess
+
+import geminga
+from geminga_functions.names import FunctionName
+from geminga_functions.state.changelog import REST_LANE, ChangelogState
+
+pytestmark = pytest.mark.integration
+
+TIMEOUT_S = 30.0
+POLL_S = 0.02
+
+
+@pytest.fixture
+async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]:
+    async with geminga.connect(standalone.service_url) as client:
+        yield client
+
+
+@pytest.fixture
+def open_state(client: geminga.Client) -> Callable[[str], ChangelogState]:
+    function = FunctionName("public", "default", f"f{uuid4().hex[:8]}")
+    return lambda lane: ChangelogState(client, "public/functions", function, lane)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():  # noqa: ASYNC110 - what a reader takes in wakes nothing
+            await asyncio.sleep(POLL_S)
+
+
+async def test_instances_share_values_and_counters(
+    open_state: Callable[[str], ChangelogState],
+) -> None:
+    async with open_state("0") as first, open_state("1") as second:
+        assert first.get("value") is None
+        assert second.counter("count") == 0
+        first.put("value", b"of the first")
+        first.increment("count", 5)
+        second.increment("count", 7)
+        await first.commit()
+        await second.commit()
+        await until(lambda: second.get("value") == b"of the first")
+        await until(lambda: first.counter("count") == second.counter("count") == 12)
+
+
+async def test_state_outlives_its_instances(open_state: Callable[[str], ChangelogState]) -> None:
+    async with open_state("0") as first, open_state(REST_LANE) as rest:
+        for number in range(10):
+            first.put(f"key {number}", b"%d" % number)
+            first.increment("count", 1)
+            await first.commit()
+        first.delete("key 3")
+        await first.commit()
+        rest.put("key 4", b"of REST")
+        await rest.commit()
+    async with open_state("5") as later:
+        assert later.get("key 9") == b"9"
+        assert later.get("key 3") is None
+        assert later.get("key 4") == b"of REST"
+        assert later.counter("count") == 10
+
+
+async def test_what_was_not_committed_is_not_there(
+    open_state: Callable[[str], ChangelogState],
+) -> None:
+    async with open_state("0") as first:
+        first.put("value", b"1")
+        await first.commit()
+        first.put("value", b"2")
+    async with open_state("0") as later:
+        assert later.get("value") == b"1"
+
+
+async def test_an_instance_that_was_replaced_changes_nothing_more(
+    open_state: Callable[[str], ChangelogState],
+) -> None:
+    async with open_state("0") as old:
+        old.increment("count", 1)
+        await old.commit()
+        async with open_state("0") as new:
+            assert new.counter("count") == 1
+            new.increment("count", 1)
+            await new.commit()
+            old.increment("count", 100)
+            with pytest.raises(geminga.ProducerFenced):
+                await old.commit()
+    async with open_state("0") as later:
+        assert later.counter("count") == 2
