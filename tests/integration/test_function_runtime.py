@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import io
 import os
 import zipfile
@@ -141,6 +142,28 @@ async def test_a_stored_function_runs_and_is_gone_when_it_is_no_longer_assigned(
     await asyncio.wait_for(worker.runtime.instances.ended(one), TIMEOUT_S)
     with pytest.raises(ProcessLookupError):
         os.kill(report.pid or 0, 0)
+
+
+async def test_a_directory_is_one_workers_while_its_instances_run(
+    worker: Worker, tmp_path: Path
+) -> None:
+    report = await worker.settled(await worker.create("user_code.py", GOOD))
+    lock = tmp_path / "functions" / "lock"
+    assert lock in [each.readlink() for each in descriptors_of(report.pid)]
+    assert is_locked(lock)
+
+
+def is_locked(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def descriptors_of(pid: int | None) -> list[Path]:
+    return list(Path(f"/proc/{pid}/fd").iterdir())
 
 
 async def test_functions_run_in_threads_side_by_side_where_the_worker_says_so(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from random import Random
@@ -19,6 +20,7 @@ from geminga_functions.runtime.process import ProcessRunner
 from geminga_functions.runtime.thread import ThreadRunner
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
+from geminga_server.directories import DirectoryLock
 from geminga_server.rest_calls import RestCalls
 
 
@@ -27,7 +29,7 @@ class Runtime(Service):
     asks about instances; ``packages`` stores what is uploaded, in ``namespace``.
 
     ``environment`` is the worker's environment variables, which instances and pip inherit, but for
-    the worker's own settings.
+    the worker's own settings. Opening raises ``DirectoryInUse`` and ``DirectoryUnusable``.
     """
 
     def __init__(
@@ -59,6 +61,11 @@ class Runtime(Service):
         self.instances = Instances(identity, config, self._runner, self._cache, clock, random)
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # Blocks while instances of an earlier life end that was killed; refuses another worker's.
+        lock = await asyncio.to_thread(DirectoryLock, self._config.directory, self._clock)
+        stack.callback(lock.close)
+        if isinstance(self._runner, ProcessRunner):
+            self._runner.inherited = (lock.descriptor,)
         # Instances end first: they need their packages, and processes that are followed.
         for service in (self._cache, self._runner, self.instances):
             await stack.enter_async_context(service)

@@ -63,6 +63,9 @@ class ProcessRunner(Service):
         self._environment = {**inherited, "PYTHONUNBUFFERED": "1"}
         self._output_of = output_of
         self._program = program
+        # Descriptors that instances keep open: the lock of the worker's directory, which no worker
+        # after this one takes while an instance still works in it.
+        self.inherited: tuple[int, ...] = ()
 
     async def start(self, order: Order) -> ProcessInstance:
         """As ``InstanceRunner.start``."""
@@ -78,7 +81,7 @@ class ProcessRunner(Service):
                 stderr=STDOUT,
                 env=self._environment,
                 cwd=order.start.state_directory,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), *self.inherited),
                 start_new_session=True,
             )
         except BaseException:
