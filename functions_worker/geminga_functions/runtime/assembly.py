@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from random import Random
@@ -16,12 +17,14 @@ from geminga_functions.packages.store import PackageStore
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_functions.runtime.instances import Instances, WorkerIdentity
 from geminga_functions.runtime.output import OutputFile
-from geminga_functions.runtime.process import ProcessRunner
+from geminga_functions.runtime.process import ProcessRunner, end_orphans
 from geminga_functions.runtime.thread import ThreadRunner
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
-from geminga_server.directories import DirectoryLock
+from geminga_server.directories import LOCK_NAME, DirectoryLock
 from geminga_server.rest_calls import RestCalls
+
+log = logging.getLogger(__name__)
 
 
 class Runtime(Service):
@@ -61,14 +64,19 @@ class Runtime(Service):
         self.instances = Instances(identity, config, self._runner, self._cache, clock, random)
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        # Blocks while instances of an earlier life end that was killed; refuses another worker's.
-        lock = await asyncio.to_thread(DirectoryLock, self._config.directory, self._clock)
+        lock = await asyncio.to_thread(self._take_directory)
         stack.callback(lock.close)
         if isinstance(self._runner, ProcessRunner):
             self._runner.inherited = (lock.descriptor,)
         # Instances end first: they need their packages, and processes that are followed.
         for service in (self._cache, self._runner, self.instances):
             await stack.enter_async_context(service)
+
+    def _take_directory(self) -> DirectoryLock:
+        directory = self._config.directory.resolve()
+        if count := end_orphans(directory / LOCK_NAME):
+            log.warning("instances of an earlier worker are killed", extra={"processes": count})
+        return DirectoryLock(directory, self._clock)
 
     def _output_of(self, name: InstanceName) -> OutputFile:
         config, function = self._config, name.function

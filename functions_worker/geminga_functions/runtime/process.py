@@ -236,3 +236,36 @@ def confine(pid: int, memory_bytes: int) -> None:
         if memory_bytes:
             limit = memory_bytes + OWN_BYTES
             resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))
+
+
+def end_orphans(lock: Path) -> int:
+    """Kill the instances of a worker that was killed, and what they forked; how many there were.
+
+    The kernel kills an instance with its worker, but not what the instance forked. All of them hold
+    ``lock``, the lock of the worker's directory, open; the file names the worker. Nothing is killed
+    while that one runs. Blocks; knows orphans on Linux alone.
+    """
+    owner = lock.read_text().strip() if lock.exists() else ""
+    holders = [each for each in Path("/proc").glob("[0-9]*") if _holds(each, lock)]
+    if owner != str(os.getpid()) and any(each.name == owner for each in holders):
+        return 0
+    # Not another worker, which may just be waiting for the lock.
+    orphans = [each for each in holders if INSTANCE.encode() in _words_of(each)]
+    for each in orphans:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(int(each.name), signal.SIGKILL)
+    return len(orphans)
+
+
+def _holds(process: Path, file: Path) -> bool:
+    try:
+        return any(each.readlink() == file for each in (process / "fd").iterdir())
+    except OSError:  # it has ended, or is another user's
+        return False
+
+
+def _words_of(process: Path) -> list[bytes]:
+    try:
+        return (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -6,6 +6,7 @@ import asyncio
 import os
 import select
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +16,12 @@ import pytest
 from geminga_functions.instance.messages import Start
 from geminga_functions.names import InstanceName
 from geminga_functions.runtime.output import OutputFile
-from geminga_functions.runtime.process import ProcessInstance, ProcessRunner
+from geminga_functions.runtime.process import (
+    INSTANCE,
+    ProcessInstance,
+    ProcessRunner,
+    end_orphans,
+)
 from geminga_functions.runtime.running import Order
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 from geminga_runtime.clock import SystemClock
@@ -210,3 +216,44 @@ async def test_the_end_of_the_runner_ends_what_still_runs(
     await runner.__aexit__(None, None, None)
     assert instance.ended.done()
     assert has_ended(instance.pid, 0)
+
+
+def held_by(lock: Path, *words: str) -> subprocess.Popen[bytes]:
+    """A process that holds ``lock`` open, and has these words among its own."""
+    with lock.open() as file:
+        code = "import time; time.sleep(600)"
+        return subprocess.Popen([sys.executable, "-c", code, *words], pass_fds=[file.fileno()])
+
+
+def test_what_a_killed_worker_left_is_ended_by_the_next_one(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.write_text(f"{os.getpid()}\n")  # of an earlier life: in a container ids come again
+    orphan = held_by(lock, "-m", INSTANCE)
+    successor = held_by(lock, "functions-worker")  # it waits for the lock too
+    try:
+        assert end_orphans(lock) == 1
+        assert orphan.wait(10) == -signal.SIGKILL
+        assert successor.poll() is None
+        lock.write_text("4194305\n")  # more than Linux has
+        assert end_orphans(lock) == 0
+    finally:
+        successor.kill()
+        successor.wait()
+
+
+def test_instances_of_a_worker_that_runs_are_left_alone(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()
+    owner, instance = held_by(lock, "functions-worker"), held_by(lock, "-m", INSTANCE)
+    lock.write_text(f"{owner.pid}\n")
+    try:
+        assert end_orphans(lock) == 0
+        assert instance.poll() is None
+    finally:
+        for each in (owner, instance):
+            each.kill()
+            each.wait()
+
+
+def test_a_directory_without_a_lock_has_no_orphans(tmp_path: Path) -> None:
+    assert end_orphans(tmp_path / "lock") == 0
