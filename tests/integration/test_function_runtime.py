@@ -6,6 +6,8 @@ import asyncio
 import fcntl
 import io
 import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +17,8 @@ from typing import Literal
 from uuid import uuid4
 
 import pytest
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.cluster_process import ROOT, StandaloneProcess
+from tests.integration.waiting import eventually
 
 import geminga
 from geminga_functions.instance.status import InstanceStatus
@@ -97,23 +100,22 @@ class Worker:
 
 @pytest.fixture
 async def worker(standalone: StandaloneProcess, tmp_path: Path) -> AsyncIterator[Worker]:
-    async with opened(standalone, tmp_path, "process") as worker:
+    urls = standalone.service_url, standalone.web_service_url
+    async with opened(*urls, tmp_path) as worker:
         yield worker
 
 
 @asynccontextmanager
 async def opened(
-    standalone: StandaloneProcess, tmp_path: Path, kind: Literal["process", "thread"]
+    service_url: str, web_url: str, tmp_path: Path, kind: Literal["process", "thread"] = "process"
 ) -> AsyncGenerator[Worker]:
-    identity = WorkerIdentity(
-        "w-1", "standalone", standalone.service_url, standalone.web_service_url
-    )
+    identity = WorkerIdentity("w-1", "standalone", service_url, web_url)
     config = RuntimeConfig(
         kind=kind, directory=tmp_path / "functions", log_directory=tmp_path / "logs"
     )
     clock = SystemClock()
     async with (
-        geminga.connect(standalone.service_url) as client,
+        geminga.connect(service_url) as client,
         Runtime(
             identity,
             config,
@@ -166,10 +168,69 @@ def descriptors_of(pid: int | None) -> list[Path]:
     return list(Path(f"/proc/{pid}/fd").iterdir())
 
 
+FORKING = """
+import os
+import time
+
+if os.fork() == 0:
+    time.sleep(600)
+
+
+def process(input):
+    return input
+"""
+
+
+async def host_alone(service_url: str, web_url: str, directory: str) -> None:
+    """A worker in a process of its own, with one function; it prints the instance's process id."""
+    async with opened(service_url, web_url, Path(directory)) as worker:
+        report = await worker.settled(await worker.create("user_code.py", FORKING))
+        sys.stdout.write(f"{report.pid}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+def test_nothing_of_a_killed_worker_outlives_the_start_of_the_next_one(
+    standalone: StandaloneProcess, tmp_path: Path
+) -> None:
+    urls = standalone.service_url, standalone.web_service_url
+    code = (
+        "import asyncio, sys; from tests.integration.test_function_runtime import host_alone; "
+        "asyncio.run(host_alone(*sys.argv[1:]))"
+    )
+    words = [sys.executable, "-c", code, *urls, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT, text=True) as hosting:
+        try:
+            assert hosting.stdout is not None
+            instance = int(hosting.stdout.readline())
+            tasks = Path(f"/proc/{instance}/task").glob("*/children")
+            (fork,) = [int(pid) for each in tasks for pid in each.read_text().split()]
+        finally:
+            hosting.kill()
+    eventually(lambda: is_running(instance), lambda running: not running)
+    assert is_running(fork), "the kernel ends it by itself: the worker need not"
+
+    async def begin_again() -> None:
+        async with opened(*urls, tmp_path):
+            pass
+
+    asyncio.run(begin_again())
+    eventually(lambda: is_running(fork), lambda running: not running)
+
+
+def is_running(pid: int) -> bool:
+    """One that has ended and was not reaped does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 async def test_functions_run_in_threads_side_by_side_where_the_worker_says_so(
     standalone: StandaloneProcess, tmp_path: Path
 ) -> None:
-    async with opened(standalone, tmp_path, "thread") as worker:
+    urls = standalone.service_url, standalone.web_service_url
+    async with opened(*urls, tmp_path, "thread") as worker:
         one = await worker.create("user_code.py", GOOD)
         other = await worker.create("user_code.py", GOOD.replace("!", "?"))
         report = await worker.settled(one)
