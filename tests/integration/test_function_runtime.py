@@ -111,7 +111,7 @@ async def opened(
 ) -> AsyncGenerator[Worker]:
     identity = WorkerIdentity("w-1", "standalone", service_url, web_url)
     config = RuntimeConfig(
-        kind=kind, directory=tmp_path / "functions", log_directory=tmp_path / "logs"
+        function_runtime=kind, directory=tmp_path / "functions", log_directory=tmp_path / "logs"
     )
     clock = SystemClock()
     async with (

@@ -58,7 +58,7 @@ class Runtime(Service):
         self._cache = PackageCache(directory / "packages", self.packages, environments)
         self._runner = (
             ThreadRunner(serve)
-            if config.kind == "thread"
+            if config.function_runtime == "thread"
             else ProcessRunner(environment, self._output_of)
         )
         self.instances = Instances(identity, config, self._runner, self._cache, clock, random)

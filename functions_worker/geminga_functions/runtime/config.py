@@ -15,7 +15,7 @@ from geminga_server.config import Upstream
 class RuntimeConfig:
     """How instances are run; the limits of one instance come from its function's resources."""
 
-    kind: Literal["process", "thread"] = "process"
+    function_runtime: Literal["process", "thread"] = "process"
     """Where an instance runs: in a process of its own, or in a thread of the worker, which is for
     functions that are trusted: a thread can neither be limited nor ended against its will."""
     directory: Annotated[Path, Upstream("downloadDirectory")] = Path("functions")
