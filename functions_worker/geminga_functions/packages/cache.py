@@ -105,6 +105,10 @@ class PackageCache(Service):
             del self._shared[path]
         shared.preparing.cancel()
         await asyncio.wait([shared.preparing])
+        if not shared.preparing.cancelled():
+            outcome = shared.preparing.result()
+            if isinstance(outcome, Prepared):
+                self._environments.release(outcome.python)
         await asyncio.to_thread(shutil.rmtree, shared.folder, ignore_errors=True)
 
     async def _outcome(self, path: str, file_name: str, folder: Path) -> Prepared | Exception:

@@ -17,7 +17,8 @@ import signal
 import sys
 import sysconfig
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,9 @@ READ_BYTES: Final = 64 * 1024
 # each takes some dozens of MB.
 UNUSED_MAX: Final = 10
 
+# Each takes a processor, and the network: the instances that wait for others would win nothing.
+BUILDS_AT_ONCE_MAX: Final = 2
+
 
 class Environments:
     """Builds environments below ``directory``, which belongs to this worker alone.
@@ -47,10 +51,12 @@ class Environments:
         self._variables = dict(variables)
         self._timeout_s = timeout_s
         self._locks: dict[str, asyncio.Lock] = {}
-        self._used: set[str] = set()
+        self._used: Counter[str] = Counter()
+        self._builds = asyncio.Semaphore(BUILDS_AT_ONCE_MAX)
 
     async def python_for(self, package: Unpacked) -> Path:
-        """The interpreter for a package: the worker's own where it requires nothing.
+        """The interpreter for a package: the worker's own where it requires nothing. It stays until
+        ``release``.
 
         Raises ``EnvironmentNotBuilt``, ``OSError``.
         """
@@ -61,21 +67,31 @@ class Environments:
         python = place / "bin" / "python"
         # Instances of one function come at the same time: the first builds, the others wait.
         async with self._locks.setdefault(digest, asyncio.Lock()):
-            self._used.add(digest)
             if not (place / FINISHED).exists():
-                await asyncio.to_thread(self._make_room, place)
-                try:
-                    async with asyncio.timeout(self._timeout_s):
-                        await self._build(place, python, package)
-                except TimeoutError:
-                    reason = f"pip did not end within {self._timeout_s:g} s"
-                    raise EnvironmentNotBuilt(reason, "") from None
+                async with self._builds:
+                    # Neither what is used nor what is being built makes room.
+                    built = (each for each, lock in self._locks.items() if lock.locked())
+                    await asyncio.to_thread(self._make_room, place, {*self._used, *built})
+                    try:
+                        async with asyncio.timeout(self._timeout_s):
+                            await self._build(place, python, package)
+                    except TimeoutError:
+                        reason = f"pip did not end within {self._timeout_s:g} s"
+                        raise EnvironmentNotBuilt(reason, "") from None
+            self._used[digest] += 1
         return python
 
-    def _make_room(self, place: Path) -> None:
+    def release(self, python: Path) -> None:
+        """A package that got this interpreter needs it no more."""
+        digest = python.parent.parent.name
+        self._used[digest] -= 1
+        if self._used[digest] <= 0:
+            del self._used[digest]
+
+    def _make_room(self, place: Path, kept: Collection[str]) -> None:
         shutil.rmtree(place, ignore_errors=True)
         self._directory.mkdir(parents=True, exist_ok=True)
-        unused = [each for each in self._directory.iterdir() if each.name not in self._used]
+        unused = [each for each in self._directory.iterdir() if each.name not in kept]
         unused.sort(key=lambda each: each.stat().st_mtime)
         for each in unused[:-UNUSED_MAX]:
             shutil.rmtree(each, ignore_errors=True)

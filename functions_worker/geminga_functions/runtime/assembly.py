@@ -17,7 +17,7 @@ from geminga_functions.packages.store import PackageStore
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_functions.runtime.instances import Instances, WorkerIdentity
 from geminga_functions.runtime.output import OutputFile
-from geminga_functions.runtime.process import ProcessRunner, end_orphans
+from geminga_functions.runtime.process import ProcessRunner, end_orphans, without_settings
 from geminga_functions.runtime.thread import ThreadRunner
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
@@ -51,8 +51,9 @@ class Runtime(Service):
         self._config = config
         self._clock = clock
         directory = config.directory.resolve()
+        # pip runs code of users too: that of packages which come as source.
         environments = Environments(
-            directory / "environments", environment, config.environment_timeout_s
+            directory / "environments", without_settings(environment), config.environment_timeout_s
         )
         self.packages = PackageStore(client, calls, identity.web_url, namespace)
         self._cache = PackageCache(directory / "packages", self.packages, environments)

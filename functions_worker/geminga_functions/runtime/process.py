@@ -54,13 +54,8 @@ class ProcessRunner(Service):
         program: Sequence[str] = ("-m", INSTANCE),
     ) -> None:
         super().__init__()
-        inherited = {
-            name: value
-            for name, value in environment.items()
-            if not name.startswith(WORKERS_VARIABLES)
-        }
         # Unbuffered: what a function prints is there to be read when it is killed.
-        self._environment = {**inherited, "PYTHONUNBUFFERED": "1"}
+        self._environment = {**without_settings(environment), "PYTHONUNBUFFERED": "1"}
         self._output_of = output_of
         self._program = program
         # Descriptors that instances keep open: the lock of the worker's directory, which no worker
@@ -211,6 +206,13 @@ class ProcessInstance:
         return Ending(
             f"{trace}; the last that it wrote:\n{tail}" if tail else trace, is_user_error=True
         )
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of a worker that code of users may see."""
+    return {
+        name: value for name, value in environment.items() if not name.startswith(WORKERS_VARIABLES)
+    }
 
 
 def signal_name(number: int) -> str:

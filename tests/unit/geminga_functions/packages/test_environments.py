@@ -100,5 +100,19 @@ async def test_environments_that_are_no_longer_used_make_room(
         (directory / str(number)).mkdir(parents=True)
         os.utime(directory / str(number), (number, number))
     wheels = (wheel(tmp_path / "deps", "mine", ""),)
-    python = await environments(tmp_path).python_for(Unpacked((), "", wheels))
-    assert set(os.listdir(directory)) == {"2", "3", python.parent.parent.name}  # noqa: PTH208
+    mine = environments(tmp_path)
+    python = await mine.python_for(Unpacked((), "", wheels))
+    first = python.parent.parent.name
+    assert set(os.listdir(directory)) == {"2", "3", first}  # noqa: PTH208
+    # What is used stays, however old it is; what is not used any more goes, the oldest first.
+    os.utime(directory / first, (0, 0))
+    (tmp_path / "deps" / wheels[0].name).unlink()
+    others = (wheel(tmp_path / "deps", "mine", "WORD = 'other'"),)
+    other = await mine.python_for(Unpacked((), "", others))
+    second = other.parent.parent.name
+    assert set(os.listdir(directory)) == {"2", "3", first, second}  # noqa: PTH208
+    mine.release(python)
+    (tmp_path / "deps" / wheels[0].name).unlink()
+    others = (wheel(tmp_path / "deps", "mine", "WORD = 'third'"),)
+    third = (await mine.python_for(Unpacked((), "", others))).parent.parent.name
+    assert set(os.listdir(directory)) == {"2", "3", second, third}  # noqa: PTH208
