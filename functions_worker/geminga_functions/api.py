@@ -1,13 +1,63 @@
 """What authors of functions build on: the classes that upstream's ``pulsar`` has for functions.
 
 A function need not descend from any of them: a class with ``process(self, input, context)``, or a
-plain ``process(input)``, will do.
+plain ``process(input)``, will do. ``function`` lets it say itself what it consumes.
 """
 
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+CallableT = TypeVar("CallableT", bound=Callable[..., Any])
+DEFINITION = "__geminga_function__"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a function says of itself: where it is created without other words, this holds.
+
+    ``settings`` are further fields of a FunctionConfig, by the names that REST gives them.
+    """
+
+    inputs: tuple[str, ...]
+    output: str | None
+    log_topic: str | None
+    settings: Mapping[str, object]
+
+
+def function(
+    *,
+    inputs: str | Sequence[str] = (),
+    output: str | None = None,
+    log_topic: str | None = None,
+    **settings: object,
+) -> Callable[[CallableT], CallableT]:
+    """Say of a function what it consumes, and where its results go::
+
+        @geminga_functions.function(inputs="orders", output="bills")
+        async def bill(order, context): ...
+
+    A plain function is called for one message after the other; ``async def`` for several at a time,
+    with results in the order of the messages; each value that an asynchronous generator yields is a
+    result. The function stays as it is, so that it can be called in tests.
+    """
+    topics = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+    definition = Definition(topics, output, log_topic, settings)
+
+    def define(defined: CallableT) -> CallableT:
+        setattr(defined, DEFINITION, definition)
+        return defined
+
+    return define
+
+
+def definition_of(defined: object) -> Definition | None:
+    """What a function said of itself by ``function``, if it did."""
+    found = getattr(defined, DEFINITION, None)
+    return found if isinstance(found, Definition) else None
 
 
 class Function:

@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import geminga
 import geminga.sync
@@ -39,6 +39,8 @@ from geminga_runtime.service import Service
 from geminga_runtime.threads import Threads
 
 log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 # Messages that the thread of the user's code is handed at once; it hands back what it has done
 # after SLICE_S, so that results of slow code do not wait for each other.
@@ -65,6 +67,18 @@ class Outcome:
     error: BaseException | None = None
 
 
+class Caller(Protocol):
+    """Where the user's code is called: a thread, but for tests without threads."""
+
+    async def run(self, call: Callable[[], ResultT]) -> ResultT:
+        """Make ``call``; returns what it returns, raises what it raises."""
+        ...
+
+    def close(self) -> None:
+        """Call nothing any more."""
+        ...
+
+
 class Instance(Service):
     """One instance. Opened it has loaded the user's code, and consumes; ``failure`` is done
     with an error when it fails. ``may_run``, asked before each message, says whether its lease
@@ -79,6 +93,7 @@ class Instance(Service):
         loader: Loader,
         *,
         state: StateStore | None = None,
+        threads: Caller | None = None,
         may_run: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__()
@@ -103,7 +118,7 @@ class Instance(Service):
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self.failure: asyncio.Future[Any] = self._loop.create_future()
-        self._threads = Threads(1, f"function {spec.name}")
+        self._threads: Caller = threads or Threads(1, f"function {spec.name}")
         self._consumers: list[geminga.Consumer[Any]] = []
         self._pumps: list[asyncio.Task[Any]] = []
         self._idle: dict[asyncio.Task[Any], None] = {}
