@@ -67,12 +67,10 @@ class Numbered:
 class Outputs:
     """The producers of one instance."""
 
-    def __init__(
-        self, spec: InstanceSpec, client: geminga.Client, schema: geminga.Schema[Any] | None
-    ) -> None:
+    def __init__(self, spec: InstanceSpec, client: geminga.Client) -> None:
         self._spec = spec
         self._client = client
-        self._schema = schema
+        self.schema: geminga.Schema[Any] | None = None  # of results
         self._producers: dict[tuple[str, str], geminga.Producer[Any]] = {}
         self._numbered: dict[str, Numbered] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
@@ -172,8 +170,8 @@ class Outputs:
         if spec.maxPendingMessages > 0:
             options["pending_messages_max"] = spec.maxPendingMessages
         try:
-            return await self._client.producer(topic, schema=self._schema, **options)
+            return await self._client.producer(topic, schema=self.schema, **options)
         except geminga.MissingExtra:
             # The environment of the function may have no compressor; any consumer reads this too.
             options["compression"] = "none"
-            return await self._client.producer(topic, schema=self._schema, **options)
+            return await self._client.producer(topic, schema=self.schema, **options)

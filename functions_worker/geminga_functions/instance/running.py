@@ -12,28 +12,25 @@ there and back costs more than a small function does. Asynchronous code runs on 
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from copy import copy
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import geminga
-import geminga.sync
 from geminga_functions.errors import InstanceFailed
-from geminga_functions.instance.context import Context, FunctionMessageId, PublishCallback, Result
+from geminga_functions.instance.context import Context
 from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde_of, subscription_of
 from geminga_functions.instance.loading import CallKind, Loader, load_function
-from geminga_functions.instance.outputs import IDLE_S, Outputs, sequence_id_of
+from geminga_functions.instance.outputs import IDLE_S, Outputs
+from geminga_functions.instance.publishing import LogTopic, Publisher
+from geminga_functions.instance.settling import Outcome, Settler
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import NoState, StateStore
-from geminga_functions.instance.status import Counters, InstanceStatus, trace_of
-from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE, MANUAL
+from geminga_functions.instance.status import Counters, InstanceStatus
+from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
 from geminga_runtime.threads import Threads
@@ -46,25 +43,8 @@ ResultT = TypeVar("ResultT")
 # after SLICE_S, so that results of slow code do not wait for each other.
 SLICE_MESSAGES_MAX = 200
 SLICE_S = 0.005
-# What the user's code may have published without receipts, before `Context.publish` waits.
-PUBLISHES_MAX = 1000
 # Messages that asynchronous code processes at a time.
 ASYNC_MESSAGES_MAX = 100
-# Characters of up to four bytes each, in a message of 64 KiB.
-TRACE_CHARACTERS_MAX = 12 * 1024
-# The property of a result that names the message it came of; the names are upstream's.
-INPUT_TOPIC = "__pfn_input_topic__"
-INPUT_MESSAGE_ID = "__pfn_input_msg_id__"
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of one message. ``results`` are serialized, unless the output has a schema."""
-
-    message: geminga.Message[Any]
-    results: list[Any] = field(default_factory=list[Any])
-    published: Sequence[Future[geminga.MessageId]] = ()
-    error: BaseException | None = None
 
 
 class Caller(Protocol):
@@ -105,10 +85,14 @@ class Instance(Service):
         self._clock = clock
         self._may_run = may_run
         self._guarantee = spec.details.processingGuarantees
+        self._consumers: list[geminga.Consumer[Any]] = []
+        self._outputs = Outputs(spec, client)
+        self._settler = Settler(self._outputs, self.counters, self._guarantee)
+        self._publisher = Publisher(spec, self._outputs, self.counters, self._consumers)
         self._state = state or NoState()
         self._context = Context(
             spec,
-            self,
+            self._publisher,
             loader,
             self._state,
             self.counters,
@@ -116,18 +100,13 @@ class Instance(Service):
             lambda _, value: value,
         )
         self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
         self.failure: asyncio.Future[Any] = self._loop.create_future()
         self._threads: Caller = threads or Threads(1, f"function {spec.name}")
-        self._consumers: list[geminga.Consumer[Any]] = []
         self._pumps: list[asyncio.Task[Any]] = []
         self._idle: dict[asyncio.Task[Any], None] = {}
         self._turn = asyncio.Lock()  # the user's code runs for one input at a time
         self._async_room = asyncio.Semaphore(ASYNC_MESSAGES_MAX)
-        self._publish_room = threading.BoundedSemaphore(PUBLISHES_MAX)
-        self._publishes: set[asyncio.Task[Any]] = set()
         self._is_stopping = False
-        self._sync: geminga.sync.Client | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
         details, sink, loader = self.spec.details, self.spec.details.sink, self._loader
@@ -147,10 +126,11 @@ class Instance(Service):
         self._serialize = (
             None if schema is not None else serde_of(loader, sink.serDeClassName).serialize
         )
-        self._outputs = Outputs(self.spec, self._client, schema)
+        self._outputs.schema = schema
         stack.push_async_callback(self._outputs.close)
+        stack.push_async_callback(self._publisher.close)
         if details.logTopic:
-            handler = LogTopic(self, details.logTopic)
+            handler = LogTopic(self._publisher, details.logTopic)
             self.logger.addHandler(handler)
             stack.callback(self.logger.removeHandler, handler)
         self.logger.setLevel(logging.INFO)
@@ -179,8 +159,7 @@ class Instance(Service):
         for task in list(self._idle):
             task.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
-        if self._publishes:
-            await asyncio.wait(self._publishes)
+        await self._publisher.finish()
 
     def status(self) -> InstanceStatus:
         """What it counted; any thread may ask."""
@@ -225,7 +204,7 @@ class Instance(Service):
             # State first: what came of a message is not acknowledged before all of it is stored.
             await self._state.commit()
             for outcome in outcomes:
-                await self._settle(consumer, outcome)
+                await self._settler.settle(consumer, outcome)
 
     async def _run_on_loop(
         self, source: Input, consumer: geminga.Consumer[Any], messages: list[geminga.Message[Any]]
@@ -242,7 +221,7 @@ class Instance(Service):
         for task in begun:
             outcome = await task
             await self._state.commit()
-            await self._settle(consumer, outcome)
+            await self._settler.settle(consumer, outcome)
 
     def _process_slice(
         self, source: Input, messages: Sequence[geminga.Message[Any]]
@@ -326,189 +305,6 @@ class Instance(Service):
             log.warning("message not converted", exc_info=error)
         return outcome
 
-    # ---- what becomes of a message
-
-    async def _settle(self, consumer: geminga.Consumer[Any], outcome: Outcome) -> None:
-        """Send the results of a message, and acknowledge it once all is stored."""
-        error = outcome.error
-        if error is not None and (
-            self._guarantee == EFFECTIVELY_ONCE or not isinstance(error, Exception)
-        ):
-            trace = trace_of(error, TRACE_CHARACTERS_MAX)
-            raise InstanceFailed(trace, is_user_error=True)
-        if error is not None:
-            if self._guarantee != ATMOST_ONCE:
-                consumer.nack(outcome.message)
-            return
-        is_acknowledged_here = self._guarantee not in (ATMOST_ONCE, MANUAL)
-        left = len(outcome.results) + len(outcome.published)
-        done = Pending(
-            outcome.message,
-            consumer,
-            self.counters,
-            left,
-            is_acknowledged_here=is_acknowledged_here,
-        )
-        for future in outcome.published:
-            future.add_done_callback(partial(self._published, done))
-        for result in outcome.results:
-            await self._send(done, result)
-        if not left:
-            done.end()
-
-    async def _send(self, done: Pending, result: Any) -> None:  # noqa: ANN401 - the user's
-        message = done.message
-        options: geminga.MessageOptions = {
-            "properties": {INPUT_TOPIC: message.topic, INPUT_MESSAGE_ID: id_text(message)}
-        }
-        if self._guarantee == EFFECTIVELY_ONCE:
-            numbered = await self._outputs.of_partition(message.topic)
-            producer, sequence_id = numbered.producer, sequence_id_of(message.id)
-            if sequence_id <= numbered.stored:
-                done.stored(None, None)
-                return
-            options["sequence_id"] = sequence_id
-        else:
-            producer = await self._outputs.of_results()
-        await producer.ready()
-        try:
-            producer.send_nowait(result, done.stored, **options)
-        except (ValueError, TypeError, geminga.MessageTooLarge) as error:
-            done.stored(None, error)
-
-    def _published(self, done: Pending, future: Future[geminga.MessageId]) -> None:
-        self._loop.call_soon_threadsafe(done.published, future.exception())
-
     def _fail(self, error: Exception) -> None:
         if not self.failure.done() and not self._is_stopping:
             self.failure.set_exception(error)
-
-    # ---- Services: what contexts need
-
-    def publish(
-        self,
-        topic: str,
-        payload: bytes,
-        options: geminga.MessageOptions,
-        compression: str,
-        callback: PublishCallback | None,
-    ) -> Future[geminga.MessageId]:
-        """As ``Services.publish``."""
-        # Asynchronous code cannot wait here: it would hold up the loop that makes room.
-        is_bounded = threading.get_ident() != self._loop_thread
-        if is_bounded:
-            self._publish_room.acquire()
-        future = asyncio.run_coroutine_threadsafe(
-            self._publish(topic, payload, options, compression), self._loop
-        )
-
-        def report(future: Future[geminga.MessageId]) -> None:
-            if is_bounded:
-                self._publish_room.release()
-            error = future.exception()
-            if error is not None:
-                self.counters.system_exception(error)
-            if callback is None:
-                return
-            if error is None:
-                callback(Result.Ok, FunctionMessageId(future.result()))
-            else:
-                callback(Result.UnknownError, None)
-
-        future.add_done_callback(report)
-        return future
-
-    async def _publish(
-        self, topic: str, payload: bytes, options: geminga.MessageOptions, compression: str
-    ) -> geminga.MessageId:
-        task = asyncio.current_task()
-        assert task is not None
-        self._publishes.add(task)
-        task.add_done_callback(self._publishes.discard)
-        producer = await self._outputs.of(topic, compression)
-        return await producer.send(payload, **options)
-
-    def acknowledge(self, message_id: geminga.MessageId, topic: str) -> None:
-        """As ``Services.acknowledge``."""
-        for consumer in self._consumers:
-            if topic in consumer.topics or message_id.topic in consumer.topics:
-                self._loop.call_soon_threadsafe(consumer.ack, message_id)
-                return
-        raise ValueError(f"{topic} is no topic that the function consumes")
-
-    def sync_client(self) -> geminga.sync.Client:
-        """As ``Services.sync_client``."""
-        if self._sync is None:
-            self._sync = geminga.sync.connect(self.spec.service_url)
-        return self._sync
-
-
-class Pending:
-    """A message with ``left`` results that are not stored yet; it is acknowledged after the last.
-
-    One that could not be stored has the message come again.
-    """
-
-    __slots__ = ("_consumer", "_counters", "_error", "_is_acknowledged_here", "_left", "message")
-
-    def __init__(
-        self,
-        message: geminga.Message[Any],
-        consumer: geminga.Consumer[Any],
-        counters: Counters,
-        left: int,
-        *,
-        is_acknowledged_here: bool,
-    ) -> None:
-        self.message = message
-        self._consumer = consumer
-        self._counters = counters
-        self._left = left
-        self._error: BaseException | None = None
-        self._is_acknowledged_here = is_acknowledged_here
-
-    def stored(self, _: geminga.MessageId | None, error: Exception | None) -> None:
-        """A result is stored, or is not for ``error``: the callback of its producer."""
-        if error is None:
-            self._counters.written += 1
-        else:
-            self._counters.system_exception(error)
-        self.published(error)
-
-    def published(self, error: BaseException | None) -> None:
-        """One less is left."""
-        self._error = self._error or error
-        self._left -= 1
-        if self._left == 0:
-            self.end()
-
-    def end(self) -> None:
-        """Acknowledge the message, or have it delivered again."""
-        try:
-            if self._error is not None:
-                self._consumer.nack(self.message)
-            elif self._is_acknowledged_here:
-                self._consumer.ack(self.message)
-        except geminga.ClientError:
-            log.info("message not acknowledged: the consumer has ended", exc_info=True)
-
-
-class LogTopic(logging.Handler):
-    """Publishes what a function logs to its log topic."""
-
-    def __init__(self, instance: Instance, topic: str) -> None:
-        super().__init__()
-        self._instance = instance
-        self._topic = topic
-        self.setFormatter(logging.Formatter("[%(asctime)s] [%(levelname)s]: %(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Publish one record."""
-        options: geminga.MessageOptions = {"properties": {"loglevel": record.levelname}}
-        payload = self.format(record).encode()
-        self._instance.publish(self._topic, payload, options, "none", None)
-
-
-def id_text(message: geminga.Message[Any]) -> str:
-    """The id of a message as properties have it: Base64, as upstream's."""
-    return base64.urlsafe_b64encode(message.id.to_bytes()).decode()

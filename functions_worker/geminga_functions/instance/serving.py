@@ -31,7 +31,8 @@ from geminga_functions.instance.messages import (
     Stop,
     Stopped,
 )
-from geminga_functions.instance.running import TRACE_CHARACTERS_MAX, Instance
+from geminga_functions.instance.running import Instance
+from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.status import trace_of
 from geminga_functions.state.changelog import ChangelogState

@@ -1,0 +1,124 @@
+"""What the user's code does by way of its context that needs a broker: ``Services`` of contexts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import geminga
+import geminga.sync
+from geminga_functions.instance.context import FunctionMessageId, PublishCallback, Result
+from geminga_functions.instance.outputs import Outputs
+from geminga_functions.instance.spec import InstanceSpec
+from geminga_functions.instance.status import Counters
+
+# What the user's code may have published without receipts, before `Context.publish` waits.
+PUBLISHES_MAX = 1000
+
+
+class Publisher:
+    """Publishes for the code of one instance, whose ``consumers`` it acknowledges at."""
+
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        outputs: Outputs,
+        counters: Counters,
+        consumers: Sequence[geminga.Consumer[Any]],
+    ) -> None:
+        self._spec = spec
+        self._outputs = outputs
+        self._counters = counters
+        self._consumers = consumers
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._room = threading.BoundedSemaphore(PUBLISHES_MAX)
+        self._publishes: set[asyncio.Task[Any]] = set()
+        self._sync: geminga.sync.Client | None = None
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        options: geminga.MessageOptions,
+        compression: str,
+        callback: PublishCallback | None,
+    ) -> Future[geminga.MessageId]:
+        """As ``Services.publish``."""
+        # Asynchronous code cannot wait here: it would hold up the loop that makes room.
+        is_bounded = threading.get_ident() != self._loop_thread
+        if is_bounded:
+            self._room.acquire()
+        future = asyncio.run_coroutine_threadsafe(
+            self._publish(topic, payload, options, compression), self._loop
+        )
+
+        def report(future: Future[geminga.MessageId]) -> None:
+            if is_bounded:
+                self._room.release()
+            error = future.exception()
+            if error is not None:
+                self._counters.system_exception(error)
+            if callback is None:
+                return
+            if error is None:
+                callback(Result.Ok, FunctionMessageId(future.result()))
+            else:
+                callback(Result.UnknownError, None)
+
+        future.add_done_callback(report)
+        return future
+
+    async def _publish(
+        self, topic: str, payload: bytes, options: geminga.MessageOptions, compression: str
+    ) -> geminga.MessageId:
+        task = asyncio.current_task()
+        assert task is not None
+        self._publishes.add(task)
+        task.add_done_callback(self._publishes.discard)
+        producer = await self._outputs.of(topic, compression)
+        return await producer.send(payload, **options)
+
+    def acknowledge(self, message_id: geminga.MessageId, topic: str) -> None:
+        """As ``Services.acknowledge``."""
+        for consumer in self._consumers:
+            if topic in consumer.topics or message_id.topic in consumer.topics:
+                self._loop.call_soon_threadsafe(consumer.ack, message_id)
+                return
+        raise ValueError(f"{topic} is no topic that the function consumes")
+
+    def sync_client(self) -> geminga.sync.Client:
+        """As ``Services.sync_client``."""
+        if self._sync is None:
+            self._sync = geminga.sync.connect(self._spec.service_url)
+        return self._sync
+
+    async def finish(self) -> None:
+        """Wait until what was published is stored, or has failed."""
+        if self._publishes:
+            await asyncio.wait(self._publishes)
+
+    async def close(self) -> None:
+        """Close the client of the user's code."""
+        if self._sync is not None:
+            await asyncio.to_thread(self._sync.close)
+
+
+class LogTopic(logging.Handler):
+    """Publishes what a function logs to its log topic."""
+
+    def __init__(self, publisher: Publisher, topic: str) -> None:
+        super().__init__()
+        self._publisher = publisher
+        self._topic = topic
+        self.setFormatter(logging.Formatter("[%(asctime)s] [%(levelname)s]: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Publish one record."""
+        options: geminga.MessageOptions = {"properties": {"loglevel": record.levelname}}
+        payload = self.format(record).encode()
+        self._publisher.publish(self._topic, payload, options, "none", None)
