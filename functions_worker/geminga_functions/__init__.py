@@ -9,6 +9,24 @@ Authors of functions import ``function``, ``Function``, ``SerDe`` and its kin fr
 ``geminga_functions.testing`` in their tests.
 """
 
-from geminga_functions.api import Function, IdentitySerDe, PickleSerDe, SerDe, function
+from geminga_functions.api import (
+    Function,
+    IdentitySerDe,
+    PickleSerDe,
+    Record,
+    SerDe,
+    Sink,
+    Source,
+    function,
+)
 
-__all__ = ["Function", "IdentitySerDe", "PickleSerDe", "SerDe", "function"]
+__all__ = [
+    "Function",
+    "IdentitySerDe",
+    "PickleSerDe",
+    "Record",
+    "SerDe",
+    "Sink",
+    "Source",
+    "function",
+]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])
@@ -117,3 +117,49 @@ class IdentitySerDe(SerDe):
             except ValueError:
                 continue
         return text
+
+
+@dataclass(slots=True)
+class Record:
+    """What a source reads and a sink writes: a value, and what is said of it.
+
+    ``topic`` is that of a sink's message. ``on_stored`` is for sources: it is called once the
+    record is stored, in the order in which records were.
+    """
+
+    value: Any
+    key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    event_time_ms: int | None = None
+    topic: str | None = None
+    on_stored: Callable[[], object] | None = None
+
+
+class Source:
+    """Brings records into a topic. Each method may be ``async def``."""
+
+    def open(self, config: Mapping[str, Any], context: Any) -> Any:  # noqa: ANN401
+        """Called once, before the first ``read``, with the source's configuration."""
+
+    def read(self) -> Any:  # noqa: ANN401 - a Record or a value
+        """The next ``Record``, or its value alone, waited for; None where nothing will come any
+        more. What it raises ends the instance, which its worker starts again."""
+        raise NotImplementedError
+
+    def close(self) -> Any:  # noqa: ANN401 - an awaitable, perhaps
+        """Called once, at the end."""
+
+
+class Sink:
+    """Takes the messages of topics elsewhere. Each method may be ``async def``."""
+
+    def open(self, config: Mapping[str, Any], context: Any) -> Any:  # noqa: ANN401
+        """Called once, before the first ``write``, with the sink's configuration."""
+
+    def write(self, record: Record) -> Any:  # noqa: ANN401 - an awaitable, perhaps
+        """Take one record; its message is acknowledged then. What it raises has the message come
+        again."""
+        raise NotImplementedError
+
+    def close(self) -> Any:  # noqa: ANN401 - an awaitable, perhaps
+        """Called once, at the end."""

@@ -3,118 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import socket
-import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
-from uuid import uuid4
 
 import pytest
 from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.function_instances import TIMEOUT_S, Functions, publish, results
 from tests.integration.rest import rest
 
 import geminga
 from geminga_functions.instance.messages import (
-    INSTANCE_CHANNEL,
     Failed,
     Lease,
-    Start,
     Started,
-    StatusAnswer,
-    StatusRequest,
-    Stop,
-    Stopped,
 )
-from geminga_functions.instance.status import InstanceStatus
-from geminga_protocol.functions.functions_pb2 import EARLIEST, EFFECTIVELY_ONCE, FunctionDetails
-from geminga_runtime.control_codec import MessageReader
-
-TIMEOUT_S = 30.0
-LEASE_S = 60.0
-MessageT = TypeVar("MessageT")
-
-
-class InstanceProcess:
-    """An instance, as its worker has it."""
-
-    def __init__(self, process: asyncio.subprocess.Process, sock: socket.socket) -> None:
-        self.process = process
-        self._socket = sock
-        self._reader = MessageReader(INSTANCE_CHANNEL)
-
-    async def send(self, message: object) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(self._socket, INSTANCE_CHANNEL.encode(message))
-
-    async def receive(self, kind: type[MessageT]) -> MessageT:
-        async with asyncio.timeout(TIMEOUT_S):
-            chunk = await asyncio.get_running_loop().sock_recv(self._socket, 65536)
-        (message,) = self._reader.feed(chunk)
-        assert isinstance(message, kind), message
-        return message
-
-    async def status(self) -> InstanceStatus:
-        await self.send(StatusRequest(1))
-        return InstanceStatus.from_json((await self.receive(StatusAnswer)).status)
-
-    async def stop(self) -> None:
-        await self.send(Stop(5.0))
-        await self.receive(Stopped)
-        assert await self.process.wait() == 0
-
-
-class Functions:
-    """Starts instances of one function, whose code it writes."""
-
-    def __init__(self, standalone: StandaloneProcess, directory: Path) -> None:
-        self._standalone = standalone
-        self._directory = directory
-        name = f"f{uuid4().hex[:8]}"
-        self.input, self.output = f"{name}-in", f"{name}-out"
-        self.details = FunctionDetails(
-            tenant="public", namespace="default", name=name, autoAck=True, parallelism=1
-        )
-        self.details.source.inputSpecs[self.input].SetInParent()
-        self.details.source.subscriptionPosition = EARLIEST
-        self.details.sink.topic = self.output
-
-    @asynccontextmanager
-    async def instance(
-        self, class_name: str, code: str, lease_s: float = LEASE_S
-    ) -> AsyncIterator[InstanceProcess]:
-        (self._directory / "user_code.py").write_text(code, encoding="utf-8")
-        self.details.className = class_name
-        ours, theirs = socket.socketpair()
-        ours.settimeout(0)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "geminga_functions.instance"),
-            *(str(theirs.fileno()), str(os.getpid())),
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-        )
-        theirs.close()
-        try:
-            instance = InstanceProcess(process, ours)
-            await instance.send(
-                Start(
-                    self.details.SerializeToString(),
-                    *(0, 1, "worker", "standalone"),
-                    *(self._standalone.service_url, self._standalone.web_service_url),
-                    "",
-                    str(self._directory),
-                    str(self._directory),
-                    time.monotonic() + lease_s,
-                )
-            )
-            yield instance
-        finally:
-            ours.close()
-            await process.wait()
+from geminga_protocol.functions.functions_pb2 import EFFECTIVELY_ONCE
 
 
 @pytest.fixture
@@ -126,20 +31,6 @@ def functions(standalone: StandaloneProcess, tmp_path: Path) -> Functions:
 async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]:
     async with geminga.connect(standalone.service_url) as client:
         yield client
-
-
-async def publish(client: geminga.Client, topic: str, *values: bytes) -> None:
-    async with client.producer(topic) as producer:
-        for value in values:
-            await producer.send(value)
-
-
-async def results(client: geminga.Client, topic: str, count: int) -> list[geminga.Message[bytes]]:
-    async with (
-        client.consumer(topic, "test", initial_position="earliest") as consumer,
-        asyncio.timeout(TIMEOUT_S),
-    ):
-        return [await consumer.receive() for _ in range(count)]
 
 
 EXCLAMATION = """

@@ -112,6 +112,10 @@ class Outputs:
 
         return await self._producer(topic, f" {compression}", open_)
 
+    async def flush(self) -> None:
+        """Wait until all that was sent is stored, or has failed."""
+        await asyncio.gather(*[each.flush() for each in self._producers.values()])
+
     async def close(self) -> None:
         """Close all, after what they hold is stored."""
         numbered = [each.producer for each in self._numbered.values()]

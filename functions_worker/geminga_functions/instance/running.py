@@ -21,16 +21,17 @@ from typing import Any, Protocol, TypeVar
 
 import geminga
 from geminga_functions.errors import InstanceFailed
+from geminga_functions.instance.components import Component, SourceSender, load_component
 from geminga_functions.instance.context import Context
 from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde_of, subscription_of
 from geminga_functions.instance.loading import CallKind, Loader, load_function
 from geminga_functions.instance.outputs import IDLE_S, Outputs
 from geminga_functions.instance.publishing import LogTopic, Publisher
-from geminga_functions.instance.settling import Outcome, Settler
+from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX, Outcome, Settler
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import NoState, StateStore
-from geminga_functions.instance.status import Counters, InstanceStatus
-from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE
+from geminga_functions.instance.status import Counters, InstanceStatus, trace_of
+from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE, FunctionDetails
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
 from geminga_runtime.threads import Threads
@@ -107,20 +108,13 @@ class Instance(Service):
         self._turn = asyncio.Lock()  # the user's code runs for one input at a time
         self._async_room = asyncio.Semaphore(ASYNC_MESSAGES_MAX)
         self._is_stopping = False
+        self._sender: SourceSender | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
         details, sink, loader = self.spec.details, self.spec.details.sink, self._loader
         # In the thread that will run it: code may keep what belongs to a thread.
         stack.push_async_callback(self._end_thread)
-        self._function = await self._threads.run(partial(load_function, loader, details.className))
-        if details.processingGuarantees == EFFECTIVELY_ONCE and self._function.kind is not (
-            CallKind.PLAIN
-        ):
-            raise InstanceFailed(
-                "EFFECTIVELY_ONCE needs a function that gives one result for each message, "
-                "one after the other: neither 'async def' nor a generator",
-                is_user_error=True,
-            )
+        component = await self._load()
         inputs = await self._threads.run(partial(inputs_of, loader, details, self.spec.name))
         schema = schema_of(loader, sink.schemaType, sink.typeClassName, dict(sink.schemaProperties))
         self._serialize = (
@@ -129,13 +123,23 @@ class Instance(Service):
         self._outputs.schema = schema
         stack.push_async_callback(self._outputs.close)
         stack.push_async_callback(self._publisher.close)
+        self.logger.setLevel(logging.INFO)
         if details.logTopic:
             handler = LogTopic(self._publisher, details.logTopic)
             self.logger.addHandler(handler)
             stack.callback(self.logger.removeHandler, handler)
-        self.logger.setLevel(logging.INFO)
         if details.processingGuarantees == EFFECTIVELY_ONCE:
             self.spawn_every(IDLE_S, self._outputs.close_idle, name="idle producers")
+        if component is not None:
+            stack.push_async_callback(component.close)
+            await component.open(self._context)
+        if component is not None and details.componentType == FunctionDetails.SOURCE:
+            self._sender = SourceSender(
+                component, self._outputs, self._serialize, self.counters, self._fail
+            )
+            self.spawn(self._sender.report_stored(), name="stored records")
+            self._pumps.append(self.spawn(self._pump_source(component), name="source"))
+            return
         for each in inputs:
             consumer: geminga.Consumer[Any] = await stack.enter_async_context(
                 self._client.consumer(
@@ -147,6 +151,38 @@ class Instance(Service):
             self._consumers.append(consumer)
             pump = self.spawn(self._pump(each, consumer), name=f"input {each.topics}")
             self._pumps.append(pump)
+
+    async def _load(self) -> Component | None:
+        """Load the user's code; a component where it is a source or a sink.
+
+        Raises ``FunctionNotLoaded``, and ``InstanceFailed`` for guarantees that cannot be given.
+        """
+        details = self.spec.details
+        is_exact = details.processingGuarantees == EFFECTIVELY_ONCE
+        if details.componentType in (FunctionDetails.SOURCE, FunctionDetails.SINK):
+            is_source = details.componentType == FunctionDetails.SOURCE
+            if is_exact:
+                raise InstanceFailed(
+                    "sources and sinks cannot be EFFECTIVELY_ONCE: what is outside of the cluster "
+                    "knows no sequence ids",
+                    is_user_error=True,
+                )
+            spec, method = (details.source, "read") if is_source else (details.sink, "write")
+            made = await self._threads.run(partial(load_component, self._loader, spec, method))
+            component = Component(made, spec.configs, self._threads.run)
+            if not is_source:
+                self._function = component.as_function()
+            return component
+        self._function = await self._threads.run(
+            partial(load_function, self._loader, details.className)
+        )
+        if is_exact and self._function.kind is not CallKind.PLAIN:
+            raise InstanceFailed(
+                "EFFECTIVELY_ONCE needs a function that gives one result for each message, "
+                "one after the other: neither 'async def' nor a generator",
+                is_user_error=True,
+            )
+        return None
 
     async def _end_thread(self) -> None:
         # Not before the user's code has returned: until then the instance has not ended.
@@ -160,6 +196,8 @@ class Instance(Service):
             task.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
         await self._publisher.finish()
+        if self._sender is not None:
+            await self._sender.finish()
 
     def status(self) -> InstanceStatus:
         """What it counted; any thread may ask."""
@@ -188,6 +226,40 @@ class Instance(Service):
             self._fail(error)
         finally:
             self._idle.pop(task, None)
+
+    async def _pump_source(self, component: Component) -> None:
+        """Store what a source reads, until the instance stops or the source has no more."""
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            while not self._is_stopping and await self._pass_record(component, task):
+                pass
+        except Exception as error:  # noqa: BLE001 - the user's code
+            self.counters.user_exception(error)
+            trace = trace_of(error, TRACE_CHARACTERS_MAX)
+            self._fail(
+                error
+                if isinstance(error, InstanceFailed)
+                else InstanceFailed(trace, is_user_error=True)
+            )
+        finally:
+            self._idle.pop(task, None)
+
+    async def _pass_record(self, component: Component, task: asyncio.Task[Any]) -> bool:
+        """Read and send one record; says whether there was one."""
+        assert self._sender is not None
+        if not self._may_run():
+            raise InstanceFailed("the lease of the instance has ended")
+        self._idle[task] = None
+        record = await component.read()
+        del self._idle[task]
+        if record is None:
+            return False
+        self.counters.received += 1
+        self.counters.last_invocation_ms = self._clock.wall_ms()
+        await self._sender.send(record)
+        self.counters.processed += 1
+        return True
 
     async def _run_in_thread(
         self, source: Input, consumer: geminga.Consumer[Any], messages: list[geminga.Message[Any]]

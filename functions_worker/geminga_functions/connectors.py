@@ -1,0 +1,141 @@
+"""Sources and sinks that every worker has, by the names in ``BUILTIN``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from geminga_functions.api import Record, Sink, Source
+
+# How long a server may take to answer the sink `http`.
+HTTP_TIMEOUT_S = 30.0
+
+
+class DataGenerator(Source):
+    """Numbered records of JSON: something to try a pipeline with.
+
+    ``sleepBetweenMessages``: milliseconds between two, 50 by default; ``count``: how many, without
+    end by default; ``padding``: characters that each has besides.
+    """
+
+    async def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
+        """Raises ``ValueError`` for what is no number."""
+        self._pause_s = float(config.get("sleepBetweenMessages", 50)) / 1000
+        self._count = int(config["count"]) if "count" in config else None
+        self._padding = "x" * int(config.get("padding", 0))
+        self._numbers = count()
+
+    async def read(self) -> Record | None:
+        """The next record."""
+        number = next(self._numbers)
+        if number == self._count:
+            return None
+        if number:
+            await asyncio.sleep(self._pause_s)
+        value = (
+            {"number": number, "padding": self._padding} if self._padding else {"number": number}
+        )
+        return Record(json.dumps(value), key=str(number))
+
+
+class FileSource(Source):
+    """The lines of files that appear in a directory.
+
+    ``inputDirectory``: the directory. A file is removed when its last line is stored, unless
+    ``keepFile`` is true; then it is read again after a restart. ``pollingInterval``: milliseconds
+    between looks for new files, 1000 by default. Files should be moved there whole. Names that
+    begin with a dot are left alone.
+    """
+
+    async def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
+        """Raises ``KeyError`` without a directory, ``NotADirectoryError`` for what is none."""
+        self._directory = Path(config["inputDirectory"])
+        if not self._directory.is_dir():
+            raise NotADirectoryError(str(self._directory))
+        self._keep = bool(config.get("keepFile", False))
+        self._pause_s = float(config.get("pollingInterval", 1000)) / 1000
+        self._begun: set[Path] = set()
+        self._records: Iterator[Record] = iter(())
+
+    async def read(self) -> Record:
+        """The next line, with the properties ``file`` and ``line`` (from 1)."""
+        while True:
+            record = next(self._records, None)
+            if record is not None:
+                return record
+            path = await asyncio.to_thread(self._next_file)
+            if path is None:
+                await asyncio.sleep(self._pause_s)
+            else:
+                self._begun.add(path)
+                self._records = self._lines(path)
+
+    def _next_file(self) -> Path | None:
+        found = (path for path in self._directory.iterdir() if not path.name.startswith("."))
+        return min(
+            (path for path in found if path.is_file() and path not in self._begun), default=None
+        )
+
+    def _lines(self, path: Path) -> Iterator[Record]:
+        # Line by line, one ahead: the last one is to be known, and a file may be large.
+        with path.open(encoding="utf-8", errors="replace") as file:
+            line, number = file.readline(), 1
+            if not line:
+                self._done(path)
+            while line:
+                following = file.readline()
+                yield Record(
+                    line.rstrip("\n"),
+                    properties={"file": path.name, "line": str(number)},
+                    on_stored=None if following else partial(self._done, path),
+                )
+                line, number = following, number + 1
+
+    def _done(self, path: Path) -> None:
+        if not self._keep:
+            path.unlink(missing_ok=True)
+            self._begun.discard(path)
+
+
+class HttpSink(Sink):
+    """Posts each message to a URL; another answer than 2xx has the message come again.
+
+    ``url``: where to; ``headers``: more headers. The topic and the key of the message are in the
+    headers ``PulsarTopic`` and ``PulsarKey``, its properties in ``PulsarProperties-NAME``.
+    """
+
+    def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
+        """Raises ``KeyError`` without a URL, ``ValueError`` for one that is not of HTTP."""
+        self._url = str(config["url"])
+        if not self._url.startswith(("http://", "https://")):
+            raise ValueError(f"the sink http posts to an http or https URL, and not to {self._url}")
+        self._headers = {str(name): str(value) for name, value in config.get("headers", {}).items()}
+
+    def write(self, record: Record) -> None:
+        """Raises ``OSError``."""
+        value = record.value
+        headers = {"Content-Type": "application/octet-stream", **self._headers}
+        if isinstance(value, (dict, list)):
+            headers["Content-Type"] = "application/json"
+            value = json.dumps(value)
+        headers["PulsarTopic"] = record.topic or ""
+        if record.key is not None:
+            headers["PulsarKey"] = record.key
+        headers |= {f"PulsarProperties-{name}": text for name, text in record.properties.items()}
+        body = value if isinstance(value, bytes) else str(value).encode()
+        request = urllib.request.Request(self._url, body, headers, method="POST")  # noqa: S310
+        with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S):  # noqa: S310 - checked above
+            pass
+
+
+BUILTIN: Mapping[str, Callable[[], Source | Sink]] = {
+    "data-generator": DataGenerator,
+    "file": FileSource,
+    "http": HttpSink,
+}

@@ -1,0 +1,142 @@
+"""Sources and sinks as instances run them: loaded, opened, called, closed.
+
+A sink is a function without results. A source has no input: its records are read one after the
+other, and stored in the order in which they were read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import geminga
+from geminga_functions.api import Record
+from geminga_functions.connectors import BUILTIN
+from geminga_functions.errors import FunctionNotLoaded, InstanceFailed
+from geminga_functions.instance.context import Context
+from geminga_functions.instance.loading import CallKind, Loader, UserFunction, instantiate
+from geminga_functions.instance.outputs import Outputs
+from geminga_functions.instance.status import Counters
+from geminga_protocol.functions.functions_pb2 import SinkSpec, SourceSpec
+
+
+def load_component(loader: Loader, spec: SourceSpec | SinkSpec, method: str) -> Any:  # noqa: ANN401
+    """The source or sink that ``spec`` names. Raises ``FunctionNotLoaded``, for one without
+    ``method`` too."""
+    if spec.builtin:
+        if spec.builtin not in BUILTIN:
+            known = ", ".join(sorted(BUILTIN))
+            raise FunctionNotLoaded(f"{spec.builtin!r} is not built in; these are: {known}")
+        made: Any = BUILTIN[spec.builtin]()
+    else:
+        made = instantiate(loader.find(spec.className))
+    if not callable(getattr(made, method, None)):
+        raise FunctionNotLoaded(f"{spec.builtin or spec.className} has no method {method!r}")
+    return made
+
+
+class Component:
+    """A source or a sink of the user's; ``call`` makes the calls that block."""
+
+    def __init__(self, made: Any, configs: str, call: Callable[..., Any]) -> None:  # noqa: ANN401
+        self._made = made
+        self._configs = configs
+        self._call = call
+
+    async def open(self, context: Context) -> None:
+        """Let it open. Raises ``FunctionNotLoaded``."""
+        if not hasattr(self._made, "open"):
+            return
+        try:
+            await self.invoke(self._made.open, json.loads(self._configs or "{}"), context)
+        except Exception as error:
+            raise FunctionNotLoaded(f"{type(self._made).__name__}.open failed") from error
+
+    async def close(self) -> None:
+        """Let it close."""
+        if hasattr(self._made, "close"):
+            await self.invoke(self._made.close)
+
+    async def invoke(self, method: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """Call one of its methods: on the loop, or in the thread of the user's code."""
+        if asyncio.iscoroutinefunction(method):
+            return await method(*arguments)
+        return await self._call(lambda: method(*arguments))
+
+    async def read(self) -> Record | None:
+        """The next record of a source."""
+        read = await self.invoke(self._made.read)
+        return read if read is None or isinstance(read, Record) else Record(read)
+
+    def as_function(self) -> UserFunction:
+        """What is called for each message of a sink."""
+        write = self._made.write
+        kind = CallKind.ASYNC if asyncio.iscoroutinefunction(write) else CallKind.PLAIN
+
+        def call(value: object, context: Context) -> Any:  # noqa: ANN401 - an awaitable, or nothing
+            message = context.current
+            record = Record(
+                value, message.key, message.properties, message.event_time_ms, message.topic
+            )
+            return write(record)
+
+        return UserFunction(call, kind, takes_context=True)
+
+
+class SourceSender:
+    """Stores what a source reads. ``fail`` is told what could not be stored: a record cannot be
+    given back to its source, but the instance can begin anew."""
+
+    def __init__(
+        self,
+        component: Component,
+        outputs: Outputs,
+        serialize: Callable[[Any], bytes] | None,
+        counters: Counters,
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._component = component
+        self._outputs = outputs
+        self._serialize = serialize
+        self._counters = counters
+        self._fail = fail
+        self._stored: asyncio.Queue[Callable[[], object]] = asyncio.Queue()
+
+    async def send(self, record: Record) -> None:
+        """Send one record. Raises ``ValueError`` or ``TypeError`` for a value that is none."""
+        options: geminga.MessageOptions = {"key": record.key, "properties": record.properties}
+        if record.event_time_ms is not None:
+            options["event_time"] = record.event_time_ms
+        value = record.value if self._serialize is None else bytes(self._serialize(record.value))
+        producer = await self._outputs.of_results()
+        await producer.ready()
+
+        def stored(_: geminga.MessageId | None, error: Exception | None) -> None:
+            if error is not None:
+                self._counters.system_exception(error)
+                self._fail(InstanceFailed(f"a record could not be stored: {error}"))
+                return
+            self._counters.written += 1
+            if record.on_stored is not None:
+                # As many wait here as wait for receipts: the producer's room bounds them.
+                self._stored.put_nowait(record.on_stored)
+
+        producer.send_nowait(value, stored, **options)
+
+    async def report_stored(self) -> None:
+        """Tell the source what is stored, for ever."""
+        while True:
+            on_stored = await self._stored.get()
+            try:
+                await self._component.invoke(on_stored)
+            except Exception as error:  # noqa: BLE001 - the user's code
+                self._counters.user_exception(error)
+            finally:
+                self._stored.task_done()
+
+    async def finish(self) -> None:
+        """Wait until all is stored, and the source knows."""
+        await self._outputs.flush()
+        await self._stored.join()
