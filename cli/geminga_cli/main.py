@@ -21,10 +21,12 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One word of the command line: the module whose ``main(arguments)`` does it, and what."""
+    """One word of the command line: the module whose ``main(arguments)`` does it, and what.
+    ``words`` are said to it before the others."""
 
     module: str
     summary: str
+    words: tuple[str, ...] = ()
 
 
 COMMANDS = {
@@ -69,6 +71,10 @@ COMMANDS = {
     "admin": Command(
         "geminga_cli.commands.admin", "administer tenants, namespaces, topics and their policies"
     ),
+    **{
+        group: Command("geminga_cli.commands.admin", f"create, update, watch {group}", (group,))
+        for group in ("functions", "sources", "sinks")
+    },
     "status": Command(
         "geminga_cli.commands.status", "show what a cluster consists of, and whether it is healthy"
     ),
@@ -117,7 +123,7 @@ def help_words(name: str, rest: Sequence[str]) -> list[str]:
 def run(command: Command, arguments: Sequence[str]) -> int:
     """Have the command's module do it; our own errors become a line for people."""
     try:
-        return int(import_module(command.module).main(arguments))
+        return int(import_module(command.module).main([*command.words, *arguments]))
     except GemingaError as error:
         print(f"geminga: {error}", file=sys.stderr)
         return EXIT_REFUSED

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -22,6 +25,9 @@ REDIRECTS_MAX = 5
 ANSWER_BYTES_MAX = 1 << 30
 DEFAULT_PORTS = {"http": 80, "https": 443}
 TOKEN, TOKEN_FILE = "token:", "file:"
+FILE_READ_BYTES = 256 * 1024
+# Of the line between the parts of a form, which no file holds by chance.
+BOUNDARY_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,24 @@ class Answer:
 
     headers: Mapping[str, str]
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FormPart:
+    """One part of a multipart form: a text, or the content of a file, which is streamed."""
+
+    name: str
+    content: str | Path
+    media_type: str = "text/plain"
+
+    def head(self, boundary: str) -> bytes:
+        """What stands before the content."""
+        words = f'form-data; name="{self.name}"'
+        if isinstance(self.content, Path):
+            file_name = self.content.name.replace("\\", "\\\\").replace('"', '\\"')
+            words += f'; filename="{file_name}"'
+        head = f"--{boundary}\r\nContent-Disposition: {words}\r\n"
+        return f"{head}Content-Type: {self.media_type}\r\n\r\n".encode()
 
 
 class AdminService(Protocol):
@@ -51,6 +75,21 @@ class AdminService(Protocol):
 
     def fetch(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
         """The answer to a GET as it is; raises as ``ask``."""
+        ...
+
+    def submit(
+        self,
+        method: str,
+        path: str,
+        parts: Sequence[FormPart],
+    ) -> Any:  # noqa: ANN401 - JSON
+        """As ``ask``, with a multipart form. Raises ``InvalidUse`` for a file that cannot be
+        read."""
+        ...
+
+    def download(self, path: str, query: Mapping[str, Any], file: Path) -> None:
+        """Write the answer to a GET into ``file``; raises as ``ask``, and ``InvalidUse`` where the
+        file cannot be written."""
         ...
 
 
@@ -87,47 +126,71 @@ class HttpAdminService:
         content: Any = None,  # noqa: ANN401 - JSON
     ) -> Any:  # noqa: ANN401 - JSON
         """The answer's JSON, None for an empty one."""
-        body = None if content is None else json.dumps(content).encode()
-        answered = self._exchange(method, path, query, body).body
-        if not answered.strip():
-            return None
-        try:
-            return json.loads(answered)
-        except ValueError:  # versions and the like are bare words
-            return answered.decode(errors="replace").strip()
+        body = None
+        if content is not None:
+            body = _Body("application/json", (json.dumps(content).encode(),))
+        return _value_of(self._exchange(method, path, query, body).body)
 
     def fetch(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
         """The answer to a GET as it is."""
         return self._exchange("GET", path, query, None)
 
+    def submit(self, method: str, path: str, parts: Sequence[FormPart]) -> Any:  # noqa: ANN401 - JSON
+        """As ``ask``, with a multipart form."""
+        boundary = os.urandom(BOUNDARY_BYTES).hex()
+        content: list[bytes | Path] = []
+        for part in parts:
+            inner = part.content
+            content += [
+                part.head(boundary),
+                inner if isinstance(inner, Path) else inner.encode(),
+                b"\r\n",
+            ]
+        content.append(f"--{boundary}--\r\n".encode())
+        body = _Body(f"multipart/form-data; boundary={boundary}", tuple(content))
+        return _value_of(self._exchange(method, path, None, body).body)
+
+    def download(self, path: str, query: Mapping[str, Any], file: Path) -> None:
+        """Write the answer to a GET into ``file``."""
+        self._exchange("GET", path, query, None, into=file)
+
     def _exchange(
-        self, method: str, path: str, query: Mapping[str, Any] | None, body: bytes | None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: _Body | None,
+        into: Path | None = None,
     ) -> Answer:
         asked = urlencode({name: _query_word(value) for name, value in (query or {}).items()})
         target = path if path.startswith("/") else ROOT + path
         url = urljoin(self._url, target + (f"?{asked}" if asked else ""))
-        status, headers, answered = self._once(method, url, body)
+        status, headers, answered = self._once(method, url, body, into)
         for _ in range(REDIRECTS_MAX):
             if status // 100 != 3:
                 break
             url = urljoin(url, headers.get("location", url))
-            status, headers, answered = self._once(method, url, body)
+            status, headers, answered = self._once(method, url, body, into)
         if status // 100 == 2:
             return Answer(headers, answered)
         raise AdminRefused.of(status, _reason(answered))
 
     def _once(
-        self, method: str, url: str, body: bytes | None
+        self, method: str, url: str, body: _Body | None, into: Path | None
     ) -> tuple[int, Mapping[str, str], bytes]:
         parts = urlsplit(url)
         headers = dict(self._headers)
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers |= {"Content-Type": body.media_type, "Content-Length": str(body.size_bytes())}
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         try:
             connection = self._connection(parts.scheme, parts.netloc)
-            connection.request(method, target, body, headers)
+            # A server may refuse a long body while it is being sent, and close: its answer counts.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, target, body, headers)
             response = connection.getresponse()
+            if into is not None and response.status // 100 == 2:
+                _write(response, into)
             answered = response.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException, ValueError) as error:
             where = f"{parts.scheme}://{parts.netloc}"
@@ -145,6 +208,53 @@ class HttpAdminService:
                 kept = http.client.HTTPConnection(netloc, timeout=self._timeout_s)
             self._open[scheme, netloc] = kept
         return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """The body of a request, which can be sent again to where a redirect leads."""
+
+    media_type: str
+    parts: tuple[bytes | Path, ...]
+
+    def size_bytes(self) -> int:
+        """Raises ``InvalidUse`` for a file that is none."""
+        try:
+            return sum(
+                part.stat().st_size if isinstance(part, Path) else len(part) for part in self.parts
+            )
+        except OSError as error:
+            raise InvalidUse(f"a file cannot be sent: {error}") from None
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self.parts:
+            if isinstance(part, bytes):
+                yield part
+                continue
+            try:
+                with part.open("rb") as file:
+                    while chunk := file.read(FILE_READ_BYTES):
+                        yield chunk
+            except OSError as error:
+                raise InvalidUse(f"{part} cannot be read: {error}") from None
+
+
+def _write(response: http.client.HTTPResponse, file: Path) -> None:
+    try:
+        opened = file.open("wb")
+    except OSError as error:
+        raise InvalidUse(f"{file} cannot be written: {error}") from None
+    with opened:
+        shutil.copyfileobj(response, opened, FILE_READ_BYTES)
+
+
+def _value_of(answered: bytes) -> Any:  # noqa: ANN401 - JSON
+    if not answered.strip():
+        return None
+    try:
+        return json.loads(answered)
+    except ValueError:  # versions and the like are bare words
+        return answered.decode(errors="replace").strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """``geminga admin``: administers a cluster by a broker's REST, with ``pulsar-admin``'s words.
 
+``geminga functions``, ``sources`` and ``sinks`` are its groups of these names.
+
 Exit codes: 0 it was done, 1 the broker refused or does not answer, 2 the command line is wrong.
 """
 
@@ -27,7 +29,13 @@ GROUPS: Mapping[str, str] = {
     "schemas": "what a topic's messages are made of",
     "brokers": "the brokers of this cluster, and their settings",
     "broker-stats": "how much a broker has to do",
+    "functions": "functions, which process messages beside the cluster",
+    "sources": "what brings messages in from other systems",
+    "sinks": "what takes messages out to other systems",
+    "functions-worker": "the workers that run functions, sources and sinks",
 }
+# These are commands of ``geminga`` too; ``geminga functions-worker`` runs a worker.
+COMMANDS = ("functions", "sources", "sinks")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,9 +46,13 @@ def main(arguments: Sequence[str]) -> int:
         print(_usage_of_groups(), end="")
         return EXIT_MISUSED
     operations = {each.word: each for each in operations_of(group)}
-    word, *rest = options.words or ["--help"]
-    if word in ("--help", "-h", "help"):
-        print(_usage_of_group(group, operations), end="")
+    # `geminga functions --admin-url URL list`: options may stand behind the group, too.
+    words = options.words
+    if words and words[0].startswith("-"):
+        words = _group_parser(group, operations).parse_args(words, options).words
+    word, *rest = words or ["help"]
+    if word == "help":
+        print(_group_parser(group, operations).format_help(), end="")
         return 0
     if word not in operations:
         print(_unknown(group, word, operations), file=sys.stderr)
@@ -78,6 +90,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _group_parser(group: str, operations: Mapping[str, Operation]) -> argparse.ArgumentParser:
+    prog = f"geminga {group}" if group in COMMANDS else f"geminga admin {group}"
+    width = max(map(len, operations))
+    lines = (f"  {word:{width}}  {each.summary}" for word, each in operations.items())
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        usage=f"{prog} COMMAND [ARGUMENT ...]      (with --help it tells its arguments)",
+        description="\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_service_options(parser)
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
 def _operation_parser(group: str, operation: Operation) -> argparse.ArgumentParser:
     """The parser of the one command that was asked for: those of all of a group take 30 ms."""
     parser = argparse.ArgumentParser(
@@ -99,15 +128,6 @@ def _groups() -> str:
 
 def _usage_of_groups() -> str:
     return _parser().format_help()
-
-
-def _usage_of_group(group: str, operations: Mapping[str, Operation]) -> str:
-    width = max(map(len, operations))
-    lines = (f"  {word:{width}}  {each.summary}" for word, each in operations.items())
-    return (
-        f"usage: geminga admin {group} COMMAND [ARGUMENT ...]      "
-        "(with --help it tells its arguments)\n\n" + "\n".join(lines) + "\n"
-    )
 
 
 def _unknown(group: str, word: str, operations: Mapping[str, Operation]) -> str:

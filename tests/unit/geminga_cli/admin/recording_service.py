@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from geminga_cli.admin.service import Answer
+from geminga_cli.admin.service import Answer, FormPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Asked:
     path: str
     query: Mapping[str, Any] = field(default_factory=dict)
     content: Any = None
+    parts: Sequence[FormPart] = ()
 
 
 class RecordingService:
@@ -40,6 +42,15 @@ class RecordingService:
         self.asked.append(Asked("GET", path, dict(query or {})))
         answer = self._answered(path)
         return answer if isinstance(answer, Answer) else Answer({}, b"")
+
+    def submit(self, method: str, path: str, parts: Sequence[FormPart]) -> Any:
+        self.asked.append(Asked(method, path, parts=tuple(parts)))
+        return self._answered(path)
+
+    def download(self, path: str, query: Mapping[str, Any], file: Path) -> None:
+        del file
+        self.asked.append(Asked("GET", path, dict(query)))
+        self._answered(path)
 
     def _answered(self, path: str) -> Any:
         answer = self._answers.get(path)

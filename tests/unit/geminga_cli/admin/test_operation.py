@@ -29,6 +29,8 @@ LEFT_OUT = {
         r"--tls-(enable-keystore|trust-store|key-store|factory).*|--cluster-config-file"
     ),
     "set-persistence": re.compile(r"-c|--ml-storage-class"),  # brokers have one storage class
+    # Its second form takes no value, unlike --auto-ack; no brokers are asked again and again yet.
+    "functions": re.compile(r"--autoAck|-w|--watch"),
     "peek-messages": re.compile(r"-til|--transaction-isolation-level"),  # no transactions yet
 }
 REFUSALS = (InvalidUse, argparse.ArgumentTypeError, argparse.ArgumentError, SystemExit)

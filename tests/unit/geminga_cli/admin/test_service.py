@@ -6,6 +6,8 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from email import message_from_bytes
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 
 from geminga_cli.admin.errors import AdminRefused, BrokerUnreachable, InvalidUse
-from geminga_cli.admin.service import REDIRECTS_MAX, HttpAdminService, TlsOptions
+from geminga_cli.admin.service import REDIRECTS_MAX, FormPart, HttpAdminService, TlsOptions
 
 TIMEOUT_S = 10.0
 
@@ -23,6 +25,7 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     asked: ClassVar[list[tuple[str, str, Any, str | None]]] = []
+    media_types: ClassVar[list[str | None]] = []
     answers: ClassVar[dict[str, tuple[int, dict[str, str], bytes]]] = {
         "json": (200, {}, b'{"a": 1}'),
         "nothing": (204, {}, b""),
@@ -38,7 +41,10 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(size) or None
-        content = None if body is None else json.loads(body)
+        self.media_types.append(self.headers.get("Content-Type"))
+        content: Any = body
+        if body is not None and self.headers.get_content_type() == "application/json":
+            content = json.loads(body)
         self.asked.append((self.command, self.path, content, self.headers.get("Authorization")))
         status, headers, answered = self.answers[self.path.partition("?")[0].split("/")[-1]]
         self.send_response(status)
@@ -57,6 +63,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def url() -> Iterator[str]:
     Handler.asked.clear()
+    Handler.media_types.clear()
     server = HTTPServer(("127.0.0.1", 0), Handler)
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
@@ -145,3 +152,52 @@ def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
     file.write_text("none")
     with pytest.raises(InvalidUse, match="holds no certificates"):
         TlsOptions(file).context()
+
+
+def form_in(body: bytes, media_type: str) -> dict[str, tuple[str | None, bytes]]:
+    """The parts of a form as Python's own parser of mail reads them: file name and content."""
+    message = message_from_bytes(f"Content-Type: {media_type}\r\n\r\n".encode() + body)
+    return {
+        str(part.get_param("name", header="content-disposition")): (
+            part.get_filename(),
+            bytes(part.get_payload(decode=True)),
+        )
+        for part in message.get_payload()
+        if isinstance(part, Message)
+    }
+
+
+def test_a_form_is_sent_with_its_files_and_again_to_where_it_is_referred(
+    service: HttpAdminService, tmp_path: Path
+) -> None:
+    file = tmp_path / 'a "b".zip'
+    file.write_bytes(bytes(range(256)) * 4096)
+    parts = [FormPart("config", '{"a": "\u00e4"}', "application/json"), FormPart("data", file)]
+    assert service.submit("POST", "moved", parts) == {"a": 1}
+    assert [path for _, path, _, _ in Handler.asked] == ["/admin/v2/moved", "/admin/v2/json?x=1"]
+    for (_, _, body, token), media_type in zip(Handler.asked, Handler.media_types, strict=True):
+        assert token == "Bearer abc"
+        assert form_in(body, str(media_type)) == {
+            "config": (None, '{"a": "\u00e4"}'.encode()),
+            "data": (file.name, file.read_bytes()),
+        }
+
+
+def test_a_file_that_cannot_be_sent_is_said_to_be_so(
+    service: HttpAdminService, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidUse, match=r"nothere\.zip"):
+        service.submit("POST", "json", [FormPart("data", tmp_path / "nothere.zip")])
+    assert Handler.asked == []
+
+
+def test_an_answer_is_written_into_a_file(service: HttpAdminService, tmp_path: Path) -> None:
+    service.download("json", {"path": "a/b"}, tmp_path / "answer")
+    assert (tmp_path / "answer").read_bytes() == b'{"a": 1}'
+    assert Handler.asked[0][1] == "/admin/v2/json?path=a%2Fb"
+
+
+def test_a_refusal_leaves_no_file(service: HttpAdminService, tmp_path: Path) -> None:
+    with pytest.raises(AdminRefused, match="It exists"):
+        service.download("refused", {}, tmp_path / "answer")
+    assert not (tmp_path / "answer").exists()

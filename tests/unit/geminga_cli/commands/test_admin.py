@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga_cli.commands.admin import EXIT_MISUSED, EXIT_REFUSED, GROUPS, main
+from geminga_cli.commands.admin import COMMANDS, EXIT_MISUSED, EXIT_REFUSED, GROUPS, main
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,14 @@ def test_without_a_group_the_groups_are_told(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_tells_its_commands(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([group]) == 0
-    assert f"usage: geminga admin {group} COMMAND" in capsys.readouterr().out
+    name = group if group in COMMANDS else f"admin {group}"
+    assert f"usage: geminga {name} COMMAND" in capsys.readouterr().out
+
+
+def test_options_may_stand_behind_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    nowhere = "http://127.0.0.1:1"
+    assert main(["functions", "--admin-url", nowhere, "list"]) == EXIT_REFUSED
+    assert nowhere in capsys.readouterr().err
 
 
 def test_a_command_that_there_is_not_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:

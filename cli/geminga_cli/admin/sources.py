@@ -1,0 +1,107 @@
+"""``geminga admin sources``, also ``geminga sources``."""
+
+from __future__ import annotations
+
+from geminga_cli.admin.components import (
+    GUARANTEES,
+    Config,
+    Kind,
+    json_map,
+    names_of,
+    operations_of,
+    resources,
+    sets,
+)
+from geminga_cli.admin.operation import Operation, gets, option, sends
+
+BUILTIN = "builtin://"
+
+OPTIONS = (
+    sets("archive", "-a", "--archive", metavar="FILE", help="its package, or a URL of it"),
+    sets("sourceType", "-t", "--source-type", metavar="NAME", help="a built-in one instead"),
+    sets("className", "--classname", "--className", help="the source's class"),
+    sets(
+        "topicName",
+        "-o",
+        "--destination-topic-name",
+        "--destinationTopicName",
+        metavar="TOPIC",
+        help="where what it reads goes",
+    ),
+    sets(
+        "configs",
+        "--source-config",
+        "--sourceConfig",
+        read=json_map,
+        metavar="JSON",
+        help="what the source is told",
+    ),
+    sets(
+        "batchSourceConfig",
+        "--batch-source-config",
+        read=json_map,
+        metavar="JSON",
+        help="what a source that reads in batches is told of them",
+    ),
+    sets(
+        "processingGuarantees",
+        "--processing-guarantees",
+        "--processingGuarantees",
+        choices=GUARANTEES,
+        help="how often what is read may be published (default: ATLEAST_ONCE)",
+    ),
+    sets(
+        "serdeClassName",
+        "--deserialization-classname",
+        "--deserializationClassName",
+        help="the SerDe class of what is published",
+    ),
+    sets("schemaType", "-st", "--schema-type", help="the schema of what is published"),
+    sets("batchBuilder", "--batch-builder", help="how messages are batched: DEFAULT or KEY_BASED"),
+    sets(
+        "producerConfig",
+        "--producer-config",
+        read=json_map,
+        metavar="JSON",
+        help="how messages are published",
+    ),
+    sets("logTopic", "--log-topic", metavar="TOPIC", help="where its log goes"),
+    *resources("source"),
+)
+
+
+def package_of(config: Config, kind_member: str) -> str | None:
+    """The archive of a source or sink; a built-in one is named by its type instead."""
+    kind = config.pop(kind_member, None)
+    if kind is not None:
+        config["archive"] = f"{BUILTIN}{kind}"
+    archive = config.get("archive")
+    return None if archive is None else str(archive)
+
+
+KIND = Kind(
+    "source",
+    "sourceConfig",
+    OPTIONS,
+    option(
+        "--source-config-file",
+        "--sourceConfigFile",
+        metavar="FILE",
+        help="a JSON or YAML file with a config; options go before it",
+    ),
+    lambda config: package_of(config, "sourceType"),
+    names_of("source"),
+)
+
+OPERATIONS = (
+    *operations_of(KIND),
+    Operation(
+        "available-sources", "list the built-in sources", (), gets(f"{KIND.root}/builtinsources")
+    ),
+    Operation(
+        "reload",
+        "have workers look for built-in sources anew",
+        (),
+        sends("POST", f"{KIND.root}/reloadBuiltInSources"),
+    ),
+)
