@@ -31,7 +31,8 @@ class FunctionsWorkerConfig:
     pulsar_web_service_url: Annotated[str, Upstream("pulsarWebServiceUrl")] = (
         "http://localhost:8080"
     )
-    """Their web service."""
+    """Their web services, `http://HOST:PORT,HOST:PORT`: each is asked where those before it do not
+    answer."""
     pulsar_functions_cluster: Annotated[str, Upstream("pulsarFunctionsCluster")] = "standalone"
     """The name of the cluster that functions are told."""
     pulsar_functions_namespace: Annotated[str, Upstream("pulsarFunctionsNamespace")] = (

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from random import Random
 
 from geminga import Client, Message
+from geminga_functions.broker_calls import BrokerCalls, web_urls_of
 from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
 from geminga_functions.cluster.heartbeats import Heartbeats
 from geminga_functions.cluster.keyed_log import KeyedLog
@@ -55,9 +56,10 @@ class Worker(Service):
         self.config = config
         self.me = me
         self.client = client
-        self.calls = calls
+        web_urls = web_urls_of(config.pulsar_web_service_url)
+        self.calls = calls = BrokerCalls(calls, web_urls)
         coordination = config.topic(config.cluster_coordination_topic_name)
-        web_url = config.pulsar_web_service_url
+        web_url = self.web_url = web_urls[0]
         self.runtime = Runtime(
             WorkerIdentity(
                 me.worker_id,
@@ -162,8 +164,7 @@ class Worker(Service):
             return
         for each in (self.functions, self.assignments):
             domain, _, rest = each.topic.partition("://")
-            base = self.config.pulsar_web_service_url.rstrip("/")
-            url = f"{base}/admin/v2/{domain}/{rest}/compaction"
+            url = f"{self.web_url}/admin/v2/{domain}/{rest}/compaction"
             try:
                 answer = await self.calls.call(RestCall("PUT", url))
             except ServerUnreachable as error:

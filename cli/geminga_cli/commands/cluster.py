@@ -31,11 +31,12 @@ PAGES = HelpPages(
     "Start a cluster of several brokers on this machine: ZooKeeper, bookies, brokers and a proxy, "
     "each a process of its own, and watch over them. Prints READY and the addresses of the proxy "
     "when everything answers; endpoints.json in the data directory has all addresses. Each part's "
-    "log is a file in DATA/logs. The parts' own settings stand below [broker], [proxy], [bookie] "
-    "and [zookeeper] in the --config file, or in their variables.",
+    "log is a file in DATA/logs. The parts' own settings stand below [broker], [proxy], [bookie], "
+    "[functions-worker] and [zookeeper] in the --config file, or in their variables.",
     first=(
-        *("data_directory", "num_brokers", "num_bookies", "num_proxies", "broker_port", "web_port"),
-        *("bind_address", "advertised_address", "zookeeper", "sync", "quiet"),
+        *("data_directory", "num_brokers", "num_bookies", "num_proxies", "num_functions_workers"),
+        *("broker_port", "web_port", "bind_address", "advertised_address", "zookeeper", "sync"),
+        "quiet",
     ),
     command="cluster up",
 )
@@ -90,7 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     add("pause", "have a part stand still (SIGSTOP) until `resume`")
     add("resume", "let a paused part go on, or start one that was kept down")
     added = add(
-        "add", "start one more broker, bookie or proxy, and wait until it is ready", part="KIND"
+        "add",
+        "start one more broker, bookie, proxy or functions worker; wait until it is ready",
+        part="KIND",
     )
     added.add_argument("--json", action="store_true", help="for programs")
     add("down", "stop the whole cluster in order, and wait for its end", part="")

@@ -39,6 +39,7 @@ PROBES = {
     "standalone": BROKER,
     "broker": BROKER,
     "proxy": PROXY,
+    "functions-worker": Probe(6750, PROXY.question),
     "bookie": BOOKIE,
     "autorecovery": BOOKIE,
     "zookeeper": Probe(2181, b"ruok", b"imok"),

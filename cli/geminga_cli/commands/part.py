@@ -23,6 +23,7 @@ SHORT_OPTIONS = {
     "log_json": "--json-logs",
     "num_bookies": "--bookies",
     "num_brokers": "--brokers",
+    "num_functions_workers": "--functions-workers",
     "num_proxies": "--proxies",
 }
 # What an option's words are turned into here; the settings turn all others, with pydantic.

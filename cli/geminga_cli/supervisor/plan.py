@@ -1,7 +1,7 @@
 """What a cluster is made of: its ports, and the parts that follow from its settings.
 
 A standalone is the cluster with one broker and no proxy. The parts' options are the only place
-where the supervisor knows what a bookie, a broker or a proxy is.
+where the supervisor knows what a bookie, a broker, a proxy or a functions worker is.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from geminga_cli.supervisor.parts import Part, PythonPart, ZooKeeperPart
 from geminga_cli.supervisor.settings import (
     BOOKIE,
     BROKER,
+    FUNCTIONS_WORKER,
     LOCALHOST,
     NO_FILE,
     PARTS_MAX,
@@ -41,7 +42,7 @@ QUORUMS = {
     "log.ack_quorum": "--log-ack-quorum",
 }
 # What there can be more of.
-ADDABLE = f"a {BROKER}, a {BOOKIE} or a {PROXY}"
+ADDABLE = f"a {BROKER}, a {BOOKIE}, a {PROXY} or a {FUNCTIONS_WORKER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class PortReservations:
                 self._ports[name] = self._entrance(len(self._ports))
             for index, name in enumerate(settings.bookies):
                 self._ports[name] = self._bookie(index)
+            for name in settings.functions_workers:
+                self._ports[name] = self._functions_worker()
             if not settings.zookeeper:
                 port = self._reserve(LOCALHOST, settings.zookeeper_port, "--zookeeper-port")
                 self._ports[ZOOKEEPER] = PartPorts(port)
@@ -82,8 +85,11 @@ class PortReservations:
     def of(self, name: str) -> PartPorts:
         """Those of the part ``name``; of one that is added later, the next ones that are free."""
         if name not in self._ports:
-            is_bookie = name.startswith(BOOKIE)
-            self._ports[name] = self._bookie(None) if is_bookie else self._entrance(None)
+            if name.startswith(FUNCTIONS_WORKER):
+                self._ports[name] = self._functions_worker()
+            else:
+                is_bookie = name.startswith(BOOKIE)
+                self._ports[name] = self._bookie(None) if is_bookie else self._entrance(None)
         return self._ports[name]
 
     def close(self) -> None:
@@ -104,6 +110,9 @@ class PortReservations:
             self._reserve(LOCALHOST, _in_row(self._settings.bookie_port, index), "--bookie-port"),
             self._reserve(LOCALHOST, 0, ""),
         )
+
+    def _functions_worker(self) -> PartPorts:
+        return PartPorts(0, self._reserve(LOCALHOST, 0, ""))
 
     def _reserve(self, host: str, port: int, option: str) -> int:
         reserved = reserve(host, port, option)
@@ -147,10 +156,12 @@ class Plan:
         for name in settings.brokers:
             self._add_broker(name, present)
         for name in settings.proxies:
-            self._add(name, PROXY, proxy_options(settings, ports_of(name), self._zookeeper))
+            self._add(name, PROXY, proxy_options(settings, ports_of, name, self._zookeeper))
+        for name in settings.functions_workers:
+            self._add(name, FUNCTIONS_WORKER, functions_worker_options(settings, ports_of, name))
 
     def add(self, kind: str) -> Part:
-        """One more bookie, broker or proxy. Raises ``CannotObey``, ``UnusablePort``."""
+        """One more part of a kind. Raises ``CannotObey``, ``UnusablePort``."""
         settings, names = self.settings, set(self.parts)
         number = next(
             each for each in range(1, len(names) + 2) if numbered(kind, each) not in names
@@ -165,8 +176,11 @@ class Plan:
             case "broker":
                 return self._add_broker(name, set(map(self._broker_id, self.broker_ids)))
             case "proxy":
-                ports = self._ports_of(name)
-                return self._add(name, kind, proxy_options(settings, ports, self._zookeeper))
+                options = proxy_options(settings, self._ports_of, name, self._zookeeper)
+                return self._add(name, kind, options)
+            case "functions-worker":
+                options = functions_worker_options(settings, self._ports_of, name)
+                return self._add(name, kind, options)
             case _:
                 raise CannotObey(f"no {kind} can be added; {ADDABLE} can")
 
@@ -230,15 +244,40 @@ def bookie_options(
 
 
 def proxy_options(
-    settings: StandaloneSettings, ports: PartPorts, zookeeper: str
+    settings: StandaloneSettings, ports_of: PortsOf, name: str, zookeeper: str
 ) -> Mapping[str, str]:
-    """What a proxy is told."""
+    """What the proxy ``name`` is told."""
+    ports = ports_of(name)
+    workers = [ports_of(each).http for each in settings.functions_workers]
+    urls = "http://" + ",".join(f"{LOCALHOST}:{port}" for port in workers)
     return {
+        **({"--function-worker-web-service-url": urls} if workers else {}),
         "--zookeeper": zookeeper,
         "--bind-address": settings.bind_address,
         "--advertised-address": settings.advertised_host,
         "--port": str(ports.port),
         "--web-port": str(ports.http),
+        **_log_options(settings),
+    }
+
+
+def functions_worker_options(
+    settings: StandaloneSettings, ports_of: PortsOf, name: str
+) -> Mapping[str, str]:
+    """What the functions worker ``name`` is told: all brokers, and folders of its own. What it runs
+    is the code of whoever reaches it, so it stays on this machine, behind proxies and brokers."""
+    directory = settings.data_directory / name
+    brokers = [ports_of(each) for each in settings.brokers]
+    host = settings.advertised_host
+    return {
+        "--worker-id": name,
+        "--bind-address": LOCALHOST,
+        "--worker-port": str(ports_of(name).http),
+        "--pulsar-service-url": "pulsar://" + ",".join(f"{host}:{each.port}" for each in brokers),
+        "--pulsar-web-service-url": "http://" + ",".join(f"{host}:{each.http}" for each in brokers),
+        "--pulsar-functions-cluster": settings.cluster,
+        "--directory": str(directory),
+        "--log-directory": str(directory / "logs"),
         **_log_options(settings),
     }
 

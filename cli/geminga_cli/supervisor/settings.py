@@ -34,6 +34,7 @@ ZOOKEEPER = "zookeeper"
 BOOKIE = "bookie"
 BROKER = "broker"
 PROXY = "proxy"
+FUNCTIONS_WORKER = "functions-worker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,11 @@ class StandaloneSettings:
         return ()
 
     @property
+    def functions_workers(self) -> tuple[str, ...]:
+        """The functions workers' names."""
+        return ()
+
+    @property
     def entrances(self) -> tuple[str, ...]:
         """Where clients may come in, in the order of their ports: the first is told to them."""
         return (*self.proxies, *self.brokers)
@@ -138,7 +144,7 @@ class StandaloneSettings:
     @property
     def stop_deadlines_s(self) -> Mapping[str, float]:
         """Seconds after a stop began, by kind; the last is below the 5 s that a user waits."""
-        return {PROXY: 1.0, BROKER: 2.0, BOOKIE: 3.5, ZOOKEEPER: 4.5}
+        return {FUNCTIONS_WORKER: 1.0, PROXY: 1.0, BROKER: 2.0, BOOKIE: 3.5, ZOOKEEPER: 4.5}
 
     @property
     def broker_close_budget_s(self) -> float:
@@ -176,6 +182,8 @@ class ClusterSettings(StandaloneSettings):
     """How many brokers."""
     num_proxies: Annotated[int, Ge(0), Le(PARTS_MAX)] = 1
     """How many proxies, the gateway for clients that cannot reach the brokers; 0: none."""
+    num_functions_workers: Annotated[int, Ge(0), Le(PARTS_MAX)] = 0
+    """How many functions workers, which run functions, sources and sinks; 0: none."""
     broker_port: Port = 6650
     """The port of the Pulsar protocol where clients come in: that of the first proxy, or of the
     first broker where there is no proxy. The other proxies, then the brokers, take the ports after
@@ -198,6 +206,11 @@ class ClusterSettings(StandaloneSettings):
         """The proxies' names."""
         return names_of(PROXY, self.num_proxies)
 
+    @property
+    def functions_workers(self) -> tuple[str, ...]:
+        """The functions workers' names."""
+        return names_of(FUNCTIONS_WORKER, self.num_functions_workers)
+
     def log_file(self, part: str) -> Path | None:
         """A file for each part: what a dozen of them log at once would be hard to read."""
         if part == ZOOKEEPER:
@@ -212,7 +225,8 @@ class ClusterSettings(StandaloneSettings):
     @property
     def stop_deadlines_s(self) -> Mapping[str, float]:
         """Longer than those of a standalone: all parts of a kind stop at once, on few cores."""
-        return {PROXY: 3.0, BROKER: 8.0, BOOKIE: 12.0, ZOOKEEPER: 15.0}
+        # Instances need brokers to finish what they have begun.
+        return {FUNCTIONS_WORKER: 7.0, PROXY: 3.0, BROKER: 8.0, BOOKIE: 12.0, ZOOKEEPER: 15.0}
 
     @property
     def broker_close_budget_s(self) -> float:
@@ -284,6 +298,17 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
         "advertised_address": "advertised_address",
         "port": "broker_port",
         "web_port": "web_port",
+        "function_worker_web_service_url": "num_functions_workers",
+    },
+    FUNCTIONS_WORKER: {
+        "pulsar_service_url": "broker_port",
+        "pulsar_web_service_url": "web_port",
+        "pulsar_functions_cluster": "",
+        "worker_id": "",
+        "worker_port": "",
+        "bind_address": "",
+        "directory": "data_directory",
+        "log_directory": "data_directory",
     },
 }
 

@@ -42,6 +42,8 @@ PORTS = {
     "broker-3": PartPorts(13, 14),
     "proxy": PartPorts(21, 22),
     "proxy-2": PartPorts(23, 24),
+    "functions-worker": PartPorts(0, 31),
+    "functions-worker-2": PartPorts(0, 32),
 }
 BOOKIE_PORTS = PORTS["bookie"]
 INSTALLATION = Installation(Java(Path("/java"), "17"), Path("/jars"), Path("/jars/c.jsa"))
@@ -240,11 +242,13 @@ def test_quorums_of_the_file_are_not_overruled_by_those_that_follow_from_the_boo
         assert broker.options.get("--log-ensemble-size") == expected
 
 
-@pytest.mark.parametrize("name", ["bookie", "broker", "proxy"])
+@pytest.mark.parametrize("name", ["bookie", "broker", "proxy", "functions-worker"])
 def test_a_file_cannot_say_what_the_supervisor_tells_its_parts(name: str, tmp_path: Path) -> None:
     """All but what a user may choose: logs, and how many copies there are."""
     BrokerIds(tmp_path, "broker", "127.0.0.1:9").begin()
-    settings = ClusterSettings(data_directory=tmp_path, num_bookies=1, sync=False)
+    settings = ClusterSettings(
+        data_directory=tmp_path, num_bookies=1, sync=False, num_functions_workers=1
+    )
     options = options_of(planned(settings), name)
     told = {option.removeprefix("--").removeprefix("no-").replace("-", "_") for option in options}
     assert told == DECIDED[name].keys()
@@ -339,5 +343,18 @@ def test_a_broker_with_the_id_of_anothers_past_is_not_added(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["zookeeper", "supervisor", ""])
 def test_a_kind_of_which_there_can_be_no_more_is_refused(kind: str) -> None:
-    with pytest.raises(CannotObey, match="a broker, a bookie or a proxy can"):
+    with pytest.raises(CannotObey, match="a broker, a bookie, a proxy or a functions-worker can"):
         planned(CLUSTER).add(kind)
+
+
+def test_functions_workers_have_folders_of_their_own_and_proxies_know_where_they_are() -> None:
+    plan = planned(replace(CLUSTER, num_proxies=1, num_functions_workers=2))
+    first, second = (options_of(plan, f"functions-worker{each}") for each in ("", "-2"))
+    assert first["--directory"] != second["--directory"]
+    assert first["--pulsar-service-url"].count(",") == 2
+    workers = ",".join(f"127.0.0.1:{each['--worker-port']}" for each in (first, second))
+    told = options_of(plan, "proxy")["--function-worker-web-service-url"]
+    assert told == f"http://{workers}"
+    assert "--function-worker-web-service-url" not in options_of(
+        planned(replace(CLUSTER, num_proxies=1)), "proxy"
+    )

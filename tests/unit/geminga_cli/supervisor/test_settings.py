@@ -13,10 +13,12 @@ from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.errors import TooFewBookies
 from geminga_cli.supervisor.settings import (
     DECIDED,
+    ClusterSettings,
     StandaloneSettings,
     parts_file,
     with_bookies_of_data,
 )
+from geminga_functions.config import FunctionsWorkerConfig
 from geminga_proxy.config import ProxyConfig
 from geminga_server.config import settings_of
 from geminga_server.errors import ConfigError
@@ -90,8 +92,9 @@ def test_what_is_decided_are_settings_and_by_settings() -> None:
         "bookie": BookieConfig,
         "broker": BrokerConfig,
         "proxy": ProxyConfig,
+        "functions-worker": FunctionsWorkerConfig,
     }
-    own = {each.name for each in fields(StandaloneSettings)}
+    own = {each.name for each in fields(ClusterSettings)}
     for part, decided in DECIDED.items():
         assert decided.keys() <= settings_of(classes[part]).keys()
         assert set(decided.values()) <= own | {""}
