@@ -68,6 +68,7 @@ class Functions:
     def __init__(self, standalone: StandaloneProcess, directory: Path) -> None:
         self._standalone = standalone
         self._directory = directory
+        self.more_paths: list[Path] = []
         name = f"f{uuid4().hex[:8]}"
         self.input, self.output = f"{name}-in", f"{name}-out"
         self.details = FunctionDetails(
@@ -83,6 +84,7 @@ class Functions:
     ) -> AsyncIterator[InstanceProcess]:
         (self._directory / "user_code.py").write_text(code, encoding="utf-8")
         self.details.className = class_name
+        paths = [self._directory, *self.more_paths]
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         process = await asyncio.create_subprocess_exec(
@@ -100,7 +102,7 @@ class Functions:
                     *(0, 1, "worker", "standalone"),
                     *(self._standalone.service_url, self._standalone.web_service_url),
                     "",
-                    str(self._directory),
+                    os.pathsep.join(map(str, paths)),
                     str(self._directory),
                     time.monotonic() + lease_s,
                 )

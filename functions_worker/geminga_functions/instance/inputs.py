@@ -13,6 +13,7 @@ from typing import Any
 import geminga
 from geminga_functions.api import IdentitySerDe
 from geminga_functions.instance.loading import Loader, instantiate
+from geminga_functions.instance.record_schemas import AvroRecords, JsonRecords, is_record_class
 from geminga_functions.names import InstanceName
 from geminga_protocol.functions.functions_pb2 import (
     EFFECTIVELY_ONCE,
@@ -140,9 +141,11 @@ def schema_of(
         case "string":
             return geminga.StringSchema()
         case "json":
-            return geminga.JsonSchema(loader.find(type_class_name))
+            record = loader.find(type_class_name)
+            return JsonRecords(record) if is_record_class(record) else geminga.JsonSchema(record)
         case "avro":
-            return geminga.AvroSchema(loader.find(type_class_name))
+            record = loader.find(type_class_name)
+            return AvroRecords(record) if is_record_class(record) else geminga.AvroSchema(record)
         case _:
             made: geminga.Schema[Any] = instantiate(
                 loader.find(kind), *([properties] if properties else [])

@@ -257,6 +257,7 @@ class Instance(Service):
             return False
         self.counters.received += 1
         self.counters.last_invocation_ms = self._clock.wall_ms()
+        await self._state.commit()
         await self._sender.send(record)
         self.counters.processed += 1
         return True
