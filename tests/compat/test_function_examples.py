@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from tests.apache_java.marking import pulsar_home_or_skip
-from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.function_instances import Functions, publish, results
 
 import geminga
 import geminga_functions
 from geminga_functions.instance.messages import Started
+from pytest_geminga.clusters import Cluster
 
 FACADE = Path(geminga_functions.__file__).parent / "facade"
 
@@ -59,16 +59,16 @@ EXAMPLES = [
 
 
 @pytest.fixture
-async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]:
-    async with geminga.connect(standalone.service_url) as client:
+async def client(geminga_standalone: Cluster) -> AsyncIterator[geminga.Client]:
+    async with geminga.connect(geminga_standalone.service_url) as client:
         yield client
 
 
 @pytest.fixture(params=["official client", "facade"])
 def functions(
-    request: pytest.FixtureRequest, standalone: StandaloneProcess, tmp_path: Path
+    request: pytest.FixtureRequest, geminga_standalone: Cluster, tmp_path: Path
 ) -> Functions:
-    functions = Functions(standalone, tmp_path)
+    functions = Functions(geminga_standalone.service_url, geminga_standalone.web_url, tmp_path)
     functions.more_paths = [pulsar_home_or_skip() / "examples" / "python-examples"]
     if request.param == "facade":
         functions.more_paths.append(FACADE)

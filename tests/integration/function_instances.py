@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from tests.integration.cluster_process import StandaloneProcess
-
 import geminga
 from geminga_functions.instance.messages import (
     INSTANCE_CHANNEL,
@@ -65,8 +63,9 @@ class InstanceProcess:
 class Functions:
     """Starts instances of one function, whose code it writes."""
 
-    def __init__(self, standalone: StandaloneProcess, directory: Path) -> None:
-        self._standalone = standalone
+    def __init__(self, service_url: str, web_url: str, directory: Path) -> None:
+        self._service_url = service_url
+        self._web_url = web_url
         self._directory = directory
         self.more_paths: list[Path] = []
         name = f"f{uuid4().hex[:8]}"
@@ -100,7 +99,7 @@ class Functions:
                 Start(
                     self.details.SerializeToString(),
                     *(0, 1, "worker", "standalone"),
-                    *(self._standalone.service_url, self._standalone.web_service_url),
+                    *(self._service_url, self._web_url),
                     "",
                     os.pathsep.join(map(str, paths)),
                     str(self._directory),

@@ -20,7 +20,7 @@ from geminga_protocol.functions.functions_pb2 import FunctionDetails
 
 @pytest.fixture
 def functions(standalone: StandaloneProcess, tmp_path: Path) -> Functions:
-    return Functions(standalone, tmp_path)
+    return Functions(standalone.service_url, standalone.web_service_url, tmp_path)
 
 
 @pytest.fixture
