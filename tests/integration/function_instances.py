@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -80,7 +80,7 @@ class Functions:
     @asynccontextmanager
     async def instance(
         self, class_name: str, code: str, lease_s: float = LEASE_S
-    ) -> AsyncIterator[InstanceProcess]:
+    ) -> AsyncGenerator[InstanceProcess]:
         (self._directory / "user_code.py").write_text(code, encoding="utf-8")
         self.details.className = class_name
         paths = [self._directory, *self.more_paths]

@@ -7,6 +7,7 @@ other, and stored in the order in which they were read.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +62,7 @@ class Component:
 
     async def invoke(self, method: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Call one of its methods: on the loop, or in the thread of the user's code."""
-        if asyncio.iscoroutinefunction(method):
+        if inspect.iscoroutinefunction(method):
             return await method(*arguments)
         return await self._call(lambda: method(*arguments))
 
@@ -73,7 +74,7 @@ class Component:
     def as_function(self) -> UserFunction:
         """What is called for each message of a sink."""
         write = self._made.write
-        kind = CallKind.ASYNC if asyncio.iscoroutinefunction(write) else CallKind.PLAIN
+        kind = CallKind.ASYNC if inspect.iscoroutinefunction(write) else CallKind.PLAIN
 
         def call(value: object, context: Context) -> Any:  # noqa: ANN401 - an awaitable, or nothing
             message = context.current

@@ -60,10 +60,13 @@ def inputs_of(loader: Loader, details: FunctionDetails, name: InstanceName) -> l
     """The inputs of a function. Raises ``FunctionNotLoaded`` for a serde or schema that is not
     there."""
     specs = dict(details.source.inputSpecs)
-    for topic, serde in details.source.topicsToSerDeClassName.items():
+    # Deprecated fields: what older clients and tools create has them still.
+    serdes = details.source.topicsToSerDeClassName  # pyright: ignore[reportDeprecated]  # see above
+    for topic, serde in serdes.items():
         specs.setdefault(topic, ConsumerSpec(serdeClassName=serde))
-    if details.source.topicsPattern:
-        specs.setdefault(details.source.topicsPattern, ConsumerSpec(isRegexPattern=True))
+    pattern = details.source.topicsPattern  # pyright: ignore[reportDeprecated]  # see above
+    if pattern:
+        specs.setdefault(pattern, ConsumerSpec(isRegexPattern=True))
     return [_input_of(loader, topic, specs[topic], details, name) for topic in sorted(specs)]
 
 

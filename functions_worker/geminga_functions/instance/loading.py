@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import inspect
 import os
@@ -122,7 +121,7 @@ def load_function(loader: Loader, class_name: str) -> UserFunction:
     kind = CallKind.PLAIN
     if inspect.isasyncgenfunction(call):
         kind = CallKind.ASYNC_GENERATOR
-    elif asyncio.iscoroutinefunction(call):
+    elif inspect.iscoroutinefunction(call):
         kind = CallKind.ASYNC
     return UserFunction(call, kind, takes_context=_positional(call) >= 2)
 

@@ -27,6 +27,7 @@ from geminga_protocol.functions.functions_pb2 import (
     KEY_SHARED,
     ConsumerSpec,
     FunctionDetails,
+    SourceSpec,
 )
 
 NAME = InstanceName(FunctionName("t", "n", "f"), 2)
@@ -45,14 +46,14 @@ def test_the_subscription_is_the_name_of_the_function_unless_one_is_chosen() -> 
 
 def test_order_that_is_to_be_kept_decides_the_type_of_the_subscription() -> None:
     assert subscription_type(details()) == "shared"
-    for words, kind in (
-        ({"retainOrdering": True}, "failover"),
-        ({"processingGuarantees": EFFECTIVELY_ONCE}, "failover"),
-        ({"retainKeyOrdering": True}, "key_shared"),
-        ({"source": {"subscriptionType": FAILOVER}}, "failover"),
-        ({"source": {"subscriptionType": KEY_SHARED}}, "key_shared"),
+    for function, kind in (
+        (FunctionDetails(retainOrdering=True), "failover"),
+        (FunctionDetails(processingGuarantees=EFFECTIVELY_ONCE), "failover"),
+        (FunctionDetails(retainKeyOrdering=True), "key_shared"),
+        (FunctionDetails(source=SourceSpec(subscriptionType=FAILOVER)), "failover"),
+        (FunctionDetails(source=SourceSpec(subscriptionType=KEY_SHARED)), "key_shared"),
     ):
-        assert subscription_type(FunctionDetails(**words)) == kind
+        assert subscription_type(function) == kind
 
 
 def test_a_consumer_is_told_what_the_metadata_say() -> None:
@@ -79,7 +80,8 @@ def test_inputs_are_topics_and_patterns_old_forms_among_them(tmp_path: Path) -> 
     function = details()
     function.source.inputSpecs["a"].schemaType = "string"
     function.source.inputSpecs["t/n/b-.*"].isRegexPattern = True
-    function.source.topicsToSerDeClassName["c"] = ""
+    old = SourceSpec.FromString(b"\x22\x05\x0a\x01c\x12\x00")  # topicsToSerDeClassName
+    function.source.MergeFrom(old)
     found = inputs_of(Loader([tmp_path], is_alone=False), function, NAME)
     assert [each.topics for each in found] == ["a", "c", re.compile("t/n/b-.*")]
     assert isinstance(found[0].schema, geminga.StringSchema)

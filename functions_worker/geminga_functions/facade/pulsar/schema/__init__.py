@@ -49,7 +49,7 @@ class Field:
         self.required = required
         self.required_default = required_default
 
-    def definition(self, _: set[str]) -> Any:  # noqa: ANN401 - Avro
+    def definition(self, defined: set[str]) -> Any:  # noqa: ANN401, ARG002 - Avro
         """Its type in Avro; names of records in the set are defined already."""
         return self.avro
 
