@@ -19,7 +19,7 @@ from geminga_functions.instance.messages import (
     Lease,
     Started,
 )
-from geminga_protocol.functions.functions_pb2 import EFFECTIVELY_ONCE
+from geminga_protocol.functions.functions_pb2 import EFFECTIVELY_ONCE, MANUAL
 
 
 @pytest.fixture
@@ -153,3 +153,90 @@ async def test_effectively_once_stores_every_result_once_though_instances_are_ki
                 seen.append(int((await consumer.receive()).data))
     assert sorted(seen) == list(range(3000))
     assert lives > 5
+
+
+async def test_what_a_function_logs_goes_to_its_log_topic(
+    functions: Functions, client: geminga.Client
+) -> None:
+    functions.details.logTopic = f"{functions.input}-log"
+    code = "def process(input, context):\n    context.get_logger().warning('saw %s', input)\n"
+    await publish(client, functions.input, b"x")
+    async with functions.instance("user_code", code) as instance:
+        await instance.receive(Started)
+        (line,) = await results(client, functions.details.logTopic, 1)
+        assert line.data.endswith(b"[WARNING]: saw x")
+        assert line.properties["loglevel"] == "WARNING"
+        await instance.stop()
+
+
+async def test_with_manual_acknowledgements_only_the_code_acknowledges(
+    functions: Functions, client: geminga.Client
+) -> None:
+    functions.details.processingGuarantees = MANUAL
+    code = (
+        "def process(input, context):\n"
+        "    if input == 'done':\n"
+        "        context.ack(context.get_message_id(), context.get_current_message_topic_name())\n"
+        "    return input\n"
+    )
+    await publish(client, functions.input, b"open", b"done")
+    for life in (1, 2):
+        async with functions.instance("user_code", code) as instance:
+            await instance.receive(Started)
+            found = await results(client, functions.output, 2 if life == 1 else 3)
+            await instance.stop()
+    assert [each.data for each in found] == [b"open", b"done", b"open"]
+
+
+async def test_topics_that_match_a_pattern_are_inputs(
+    functions: Functions, client: geminga.Client
+) -> None:
+    del functions.details.source.inputSpecs[functions.input]
+    pattern = f"public/default/{functions.input}-[ab]"
+    functions.details.source.inputSpecs[pattern].isRegexPattern = True
+    for letter in "abc":
+        await publish(client, f"{functions.input}-{letter}", letter.encode())
+    async with functions.instance(
+        "user_code", "def process(input):\n    return input\n"
+    ) as instance:
+        await instance.receive(Started)
+        found = await results(client, functions.output, 2)
+        assert sorted(each.data for each in found) == [b"a", b"b"]
+        await instance.stop()
+
+
+async def test_a_partition_that_moves_to_another_instance_keeps_its_results_once(
+    functions: Functions, client: geminga.Client, standalone: StandaloneProcess
+) -> None:
+    namespace, web = f"public/{functions.input}", standalone.web_service_url
+    assert rest(web, "PUT", f"/admin/v2/namespaces/{namespace}")[0] == 204
+    path = f"/admin/v2/namespaces/{namespace}/deduplication"
+    assert rest(web, "POST", path, body=True)[0] == 204
+    assert rest(web, "PUT", f"/admin/v2/persistent/{namespace}/in/partitions", 4)[0] == 204
+    del functions.details.source.inputSpecs[functions.input]
+    functions.details.source.inputSpecs[f"{namespace}/in"].SetInParent()
+    functions.details.sink.topic = f"{namespace}/out"
+    functions.details.processingGuarantees = EFFECTIVELY_ONCE
+    code = "def process(input):\n    return input\n"
+    async with (
+        functions.instance("user_code", code) as first,
+        client.producer(f"{namespace}/in") as producer,
+        client.consumer(f"{namespace}/out", "s", initial_position="earliest") as consumer,
+    ):
+        await first.receive(Started)
+        # One message each, so that each partition has some.
+        sent = [str(number).encode() for number in range(40)]
+        for value in sent[:20]:
+            await producer.send(value)
+        async with asyncio.timeout(TIMEOUT_S):
+            seen = [(await consumer.receive()).data for _ in range(20)]
+            # Half of the partitions are the second instance's as soon as it consumes.
+            async with functions.instance("user_code", code) as second:
+                await second.receive(Started)
+                for value in sent[20:]:
+                    await producer.send(value)
+                seen += [(await consumer.receive()).data for _ in range(20)]
+                assert (await second.status()).written > 0
+                await second.stop()
+        await first.stop()
+    assert sorted(seen) == sorted(sent)
