@@ -16,7 +16,8 @@ from geminga_server.rest.parameters import Word
 
 
 class _WorkerKind(Word):
-    regex = "functions|sources|sinks"
+    # Java's client, and pulsar-admin with it, asks for /source and /sink; Go's for the plurals.
+    regex = "functions|sources?|sinks?"
 
 
 register_url_convertor("worker_kind", _WorkerKind())

@@ -15,6 +15,8 @@ import pytest
         "/admin/v3/functions/public/default",
         "/admin/v3/functions/public/default/f/status",
         "/admin/v3/sources/builtinsources",
+        "/admin/v3/source/public/default",
+        "/admin/v3/sink/public/default/s/0/status",
         "/admin/v3/sinks",
     ],
 )
