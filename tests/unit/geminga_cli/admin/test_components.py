@@ -143,7 +143,7 @@ def test_a_file_that_holds_no_config_is_refused(content: str, reason: str) -> No
     [
         "functions create --classname f.F -i a",
         "functions create --py nothere.py --classname f.F -i a",
-        "functions create --py a --jar b --name f",
+        "functions create --py http://a/f.py --jar http://a/f.jar --name f",
         "functions create --jar http://a/f.jar --user-config [1] --name f",
         "functions create --py http://a/f.py",
         "functions create --function-config-file nothere.json",
