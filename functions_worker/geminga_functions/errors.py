@@ -4,6 +4,7 @@
 
     GemingaError
     ├── InvalidName             a name of a function or of an instance has not the form of one
+    ├── InvalidDefinition       a function, source or sink cannot be as its config says
     ├── NotLeader               this worker does not lead, or not any more
     ├── NoLease                 no instance may run on this worker at present
     ├── ClusterUnknown          which workers there are cannot be found out
@@ -36,6 +37,13 @@ class InvalidName(GemingaError):
     def __init__(self, text: str, form: str) -> None:
         super().__init__(f"{text!r} is no name of the form {form}")
         self.text = text
+
+
+class InvalidDefinition(GemingaError):
+    """A function, source or sink cannot be as its config says. ``str`` says why, in upstream's
+    words where upstream refuses it too."""
+
+    code: ClassVar[str] = "InvalidDefinition"
 
 
 class PackageError(GemingaError):

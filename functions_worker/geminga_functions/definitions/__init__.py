@@ -1,0 +1,3 @@
+"""What functions are told by: configs, as people write them in JSON, and the details that workers
+keep. Pure: names, defaults and refusals are those of upstream's ``FunctionConfigUtils``.
+"""

@@ -1,0 +1,306 @@
+"""The members of configs: which there are, what they hold, and the parts that kinds of components
+share: inputs, the producer, resources, retries.
+
+A member that is null or missing is not set. Members that no table names are left out, as upstream
+does, since configs of other versions have them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from geminga_functions.errors import InvalidDefinition
+from geminga_protocol.functions.functions_pb2 import (
+    CompressionType,
+    ConsumerSpec,
+    CryptoSpec,
+    FunctionDetails,
+    ProcessingGuarantees,
+    ProducerSpec,
+    Resources,
+)
+from geminga_protocol.pulsar.errors import InvalidTopicName
+from geminga_protocol.pulsar.topic_names import TopicName
+
+Config = dict[str, Any]
+
+CPU_DEFAULT = 1.0
+RAM_BYTES_DEFAULT = 1024**3
+DISK_BYTES_DEFAULT = 10 * 1024**3
+INTEGER_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
+
+
+def text(value: object) -> bool:
+    """A text."""
+    return isinstance(value, str)
+
+
+def truth(value: object) -> bool:
+    """true or false."""
+    return isinstance(value, bool)
+
+
+def number(value: object) -> bool:
+    """A number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def integer(value: object) -> bool:
+    """A whole number of 32 bits."""
+    return long(value) and -INTEGER_MAX <= value <= INTEGER_MAX  # type: ignore[operator]  # an int
+
+
+def long(value: object) -> bool:
+    """A whole number."""
+    return isinstance(value, int) and not isinstance(value, bool) and -LONG_MAX <= value <= LONG_MAX
+
+
+def texts(value: object) -> bool:
+    """A list of texts."""
+    return isinstance(value, list) and all(map(text, value))
+
+
+def mapping(value: object) -> bool:
+    """An object."""
+    return isinstance(value, dict)
+
+
+def text_map(value: object) -> bool:
+    """An object of texts."""
+    return isinstance(value, dict) and all(map(text, value.values()))
+
+
+def one_of(*words: str) -> Callable[[object], bool]:
+    """One of a few words."""
+
+    def is_one(value: object) -> bool:
+        return value in words
+
+    is_one.__doc__ = f"One of {', '.join(words)}."
+    return is_one
+
+
+Members = Mapping[str, Callable[[object], bool]]
+
+GUARANTEES = one_of(*ProcessingGuarantees.keys())
+
+CRYPTO: Members = {
+    "cryptoKeyReaderClassName": text,
+    "cryptoKeyReaderConfig": mapping,
+    "encryptionKeys": texts,
+    "producerCryptoFailureAction": one_of("FAIL", "SEND"),
+    "consumerCryptoFailureAction": one_of("FAIL", "DISCARD", "CONSUME"),
+}
+CONSUMER: Members = {
+    "schemaType": text,
+    "serdeClassName": text,
+    "isRegexPattern": truth,
+    "schemaProperties": text_map,
+    "consumerProperties": text_map,
+    "receiverQueueSize": integer,
+    "cryptoConfig": mapping,
+    "poolMessages": truth,
+}
+PRODUCER: Members = {
+    "maxPendingMessages": integer,
+    "maxPendingMessagesAcrossPartitions": integer,
+    "useThreadLocalProducers": truth,
+    "cryptoConfig": mapping,
+    "batchBuilder": text,
+    "compressionType": one_of(*CompressionType.keys()),
+}
+RESOURCES: Members = {"cpu": number, "ram": long, "disk": long}
+
+
+def parse(content: bytes | str) -> Config:
+    """A config of JSON. Raises ``InvalidDefinition``."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InvalidDefinition(f"The config is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidDefinition("The config should be a JSON object")
+    return value
+
+
+def checked(config: Config, members: Members, within: str = "") -> Config:
+    """The members of ``config`` that are set. Raises ``InvalidDefinition`` for a wrong value."""
+    kept: Config = {}
+    for name, is_right in members.items():
+        value = config.get(name)
+        if value is None:
+            continue
+        if not is_right(value):
+            wanted = (is_right.__doc__ or "").rstrip(".")
+            wanted = wanted[:1].lower() + wanted[1:]
+            raise InvalidDefinition(f"{within}{name} should be {wanted}, not {json.dumps(value)}")
+        kept[name] = value
+    return kept
+
+
+def is_topic(name: str) -> bool:
+    """Whether a topic may have that name."""
+    try:
+        TopicName.parse(name)
+    except InvalidTopicName:
+        return False
+    return True
+
+
+def check_topic(config: Config, member: str, words: str) -> None:
+    """Raises ``InvalidDefinition`` where the topic in ``member`` can be none."""
+    name = config.get(member)
+    if name and not is_topic(name):
+        raise InvalidDefinition(f"{words} topic {name} is invalid")
+
+
+# --- inputs
+
+
+def consumer_of(topic: str, config: object) -> ConsumerSpec:
+    """How an input is consumed. Raises ``InvalidDefinition``."""
+    if not isinstance(config, dict):
+        raise InvalidDefinition(f"inputSpecs: the config of {topic} should be an object")
+    # Upstream's Java objects call it so.
+    named = {"isRegexPattern": config.get("regexPattern"), **config}
+    given = checked(named, CONSUMER, f"inputSpecs of {topic}: ")
+    if given.get("schemaType") and given.get("serdeClassName"):
+        raise InvalidDefinition(
+            "Only one of schemaType or serdeClassName should be set in inputSpec"
+        )
+    spec = ConsumerSpec(
+        schemaType=given.get("schemaType", "").strip(),
+        serdeClassName=given.get("serdeClassName", "").strip(),
+        isRegexPattern=given.get("isRegexPattern", False),
+        schemaProperties=given.get("schemaProperties", {}),
+        consumerProperties=given.get("consumerProperties", {}),
+        poolMessages=given.get("poolMessages", False),
+    )
+    if "receiverQueueSize" in given:
+        if given["receiverQueueSize"] < 0:
+            raise InvalidDefinition("Receiver queue size should be >= zero")
+        spec.receiverQueueSize.value = given["receiverQueueSize"]
+    if "cryptoConfig" in given:
+        spec.cryptoSpec.CopyFrom(crypto_of(given["cryptoConfig"]))
+    return spec
+
+
+def consumer_config(spec: ConsumerSpec) -> Config:
+    """The opposite of ``consumer_of``."""
+    config: Config = {}
+    if spec.schemaType:
+        config["schemaType"] = spec.schemaType
+    if spec.serdeClassName:
+        config["serdeClassName"] = spec.serdeClassName
+    config["isRegexPattern"] = spec.isRegexPattern
+    config["schemaProperties"] = dict(spec.schemaProperties)
+    config["consumerProperties"] = dict(spec.consumerProperties)
+    if spec.HasField("receiverQueueSize"):
+        config["receiverQueueSize"] = spec.receiverQueueSize.value
+    if spec.HasField("cryptoSpec"):
+        config["cryptoConfig"] = crypto_config(spec.cryptoSpec)
+    config["poolMessages"] = spec.poolMessages
+    return config
+
+
+# --- the producer
+
+
+def producer_of(config: Config) -> ProducerSpec:
+    """How results are sent. Raises ``InvalidDefinition``."""
+    given = checked(config, PRODUCER, "producerConfig: ")
+    spec = ProducerSpec(
+        maxPendingMessages=given.get("maxPendingMessages", 0),
+        maxPendingMessagesAcrossPartitions=given.get("maxPendingMessagesAcrossPartitions", 0),
+        useThreadLocalProducers=given.get("useThreadLocalProducers", False),
+        batchBuilder=given.get("batchBuilder", ""),
+        compressionType=CompressionType.Value(given.get("compressionType", "LZ4")),
+    )
+    if "cryptoConfig" in given:
+        spec.cryptoSpec.CopyFrom(crypto_of(given["cryptoConfig"]))
+        if not spec.cryptoSpec.producerEncryptionKeyName:
+            raise InvalidDefinition("Must provide encryption key name for crypto key reader")
+    return spec
+
+
+def producer_config(spec: ProducerSpec) -> Config:
+    """The opposite of ``producer_of``."""
+    config: Config = {}
+    if spec.maxPendingMessages:
+        config["maxPendingMessages"] = spec.maxPendingMessages
+    if spec.maxPendingMessagesAcrossPartitions:
+        config["maxPendingMessagesAcrossPartitions"] = spec.maxPendingMessagesAcrossPartitions
+    config["useThreadLocalProducers"] = spec.useThreadLocalProducers
+    if spec.HasField("cryptoSpec"):
+        config["cryptoConfig"] = crypto_config(spec.cryptoSpec)
+    config["batchBuilder"] = spec.batchBuilder
+    config["compressionType"] = CompressionType.Name(spec.compressionType)
+    return config
+
+
+def crypto_of(config: Config) -> CryptoSpec:
+    """How messages are encrypted. Raises ``InvalidDefinition``."""
+    given = checked(config, CRYPTO, "cryptoConfig: ")
+    if not given.get("cryptoKeyReaderClassName", "").strip():
+        raise InvalidDefinition("CryptoKeyReader class name required")
+    spec = CryptoSpec(
+        cryptoKeyReaderClassName=given["cryptoKeyReaderClassName"],
+        cryptoKeyReaderConfig=json.dumps(given.get("cryptoKeyReaderConfig", {})),
+        producerEncryptionKeyName=given.get("encryptionKeys", []),
+    )
+    if "producerCryptoFailureAction" in given:
+        action = CryptoSpec.FailureAction.Value(given["producerCryptoFailureAction"])
+        spec.producerCryptoFailureAction = action
+    if "consumerCryptoFailureAction" in given:
+        action = CryptoSpec.FailureAction.Value(given["consumerCryptoFailureAction"])
+        spec.consumerCryptoFailureAction = action
+    return spec
+
+
+def crypto_config(spec: CryptoSpec) -> Config:
+    """The opposite of ``crypto_of``."""
+    action = CryptoSpec.FailureAction
+    return {
+        "cryptoKeyReaderClassName": spec.cryptoKeyReaderClassName,
+        "cryptoKeyReaderConfig": json.loads(spec.cryptoKeyReaderConfig or "{}"),
+        "encryptionKeys": list(spec.producerEncryptionKeyName),
+        "producerCryptoFailureAction": action.Name(spec.producerCryptoFailureAction),
+        "consumerCryptoFailureAction": action.Name(spec.consumerCryptoFailureAction),
+    }
+
+
+# --- what instances get
+
+
+def resources_of(config: Config) -> Resources:
+    """What each instance may use. Raises ``InvalidDefinition``."""
+    given = checked(config, RESOURCES, "resources: ")
+    for name, value in given.items():
+        if value <= 0:
+            raise InvalidDefinition(f"The {name} allocation for the function must be positive")
+    return Resources(
+        cpu=given.get("cpu", CPU_DEFAULT),
+        ram=given.get("ram", RAM_BYTES_DEFAULT),
+        disk=given.get("disk", DISK_BYTES_DEFAULT),
+    )
+
+
+def resources_config(resources: Resources) -> Config:
+    """The opposite of ``resources_of``."""
+    return {"cpu": resources.cpu, "ram": resources.ram, "disk": resources.disk}
+
+
+def set_retries(details: FunctionDetails, config: Config) -> None:
+    """How often a message is tried, and where it goes then. Raises ``InvalidDefinition``."""
+    retries = config.get("maxMessageRetries")
+    if retries is not None and retries >= 0:
+        if config.get("processingGuarantees") == "EFFECTIVELY_ONCE":
+            raise InvalidDefinition("MaxMessageRetries and Effectively once don't gel well")
+        details.retryDetails.maxMessageRetries = retries
+        details.retryDetails.deadLetterTopic = config.get("deadLetterTopic", "")
+    elif config.get("deadLetterTopic"):
+        raise InvalidDefinition(
+            "Dead Letter Topic specified, however max retries is set to infinity"
+        )
