@@ -60,6 +60,8 @@ class Publisher:
         def report(future: Future[geminga.MessageId]) -> None:
             if is_bounded:
                 self._room.release()
+            if future.cancelled():
+                return  # the instance ends: whether it is stored is not known
             error = future.exception()
             if error is not None:
                 self._counters.system_exception(error)

@@ -103,7 +103,8 @@ class Settler:
             done.stored(None, error)
 
     def _published(self, done: Pending, future: Future[geminga.MessageId]) -> None:
-        self._loop.call_soon_threadsafe(done.published, future.exception())
+        if not future.cancelled():
+            self._loop.call_soon_threadsafe(done.published, future.exception())
 
 
 class Pending:
