@@ -1,0 +1,202 @@
+"""Sinks: ``SinkConfig``, as REST and the command line have it, and ``FunctionDetails``.
+
+A sink is kept as a function whose inputs are the sink's, and whose output is the sink's class.
+Pure: defaults and refusals are those of upstream's ``SinkConfigUtils``. An update differs in two
+things: upstream forgets what it says of retries, and takes the position of a subscription back to
+Latest where it says nothing of it. Java archives and transformations before a sink are refused.
+"""
+
+from __future__ import annotations
+
+from geminga_functions.definitions.functions import subscription_type
+from geminga_functions.definitions.members import (
+    GUARANTEES,
+    Config,
+    Members,
+    checked,
+    consumer_config,
+    consumer_of,
+    integer,
+    is_topic,
+    long,
+    mapping,
+    one_of,
+    set_retries,
+    text,
+    text_map,
+    texts,
+    truth,
+)
+from geminga_functions.definitions.sources import (
+    GUARANTEES_FIXED,
+    check_common,
+    connector_config,
+    connector_details,
+    merged,
+    set_built_in,
+    set_class,
+)
+from geminga_functions.errors import InvalidDefinition
+from geminga_functions.names import FunctionName
+from geminga_protocol.functions.functions_pb2 import (
+    EARLIEST,
+    LATEST,
+    ConsumerSpec,
+    FunctionDetails,
+    SourceSpec,
+)
+
+SINK: Members = {
+    "className": text,
+    "archive": text,
+    "sinkType": text,
+    "inputs": texts,
+    "topicsPattern": text,
+    "topicToSerdeClassName": text_map,
+    "topicToSchemaType": text_map,
+    "inputSpecs": mapping,
+    "sourceSubscriptionName": text,
+    "sourceSubscriptionPosition": one_of("Latest", "Earliest"),
+    "cleanupSubscription": truth,
+    "maxMessageRetries": integer,
+    "deadLetterTopic": text,
+    "configs": mapping,
+    "secrets": mapping,
+    "parallelism": integer,
+    "processingGuarantees": GUARANTEES,
+    "retainOrdering": truth,
+    "retainKeyOrdering": truth,
+    "resources": mapping,
+    "autoAck": truth,
+    "timeoutMs": long,
+    "negativeAckRedeliveryDelayMs": long,
+    "logTopic": text,
+    "runtimeFlags": text,
+    "customRuntimeOptions": text,
+    "transformFunction": text,
+}
+INPUTS = ("inputs", "topicsPattern", "topicToSerdeClassName", "topicToSchemaType", "inputSpecs")
+FIXED = {
+    "sourceSubscriptionName": "Subscription Name cannot be altered",
+    "processingGuarantees": GUARANTEES_FIXED,
+    "retainOrdering": "Retain Ordering cannot be altered",
+    "retainKeyOrdering": "Retain Key Ordering cannot be altered",
+    "autoAck": "AutoAck cannot be altered",
+}
+
+
+def sink_details(name: FunctionName, given: Config) -> FunctionDetails:
+    """What a sink is to be. Raises ``InvalidDefinition``."""
+    config = checked(given, SINK)
+    set_built_in(config, "sinkType")
+    check_common(config, "Sink")
+    _check(config)
+    details = connector_details(name, config, FunctionDetails.SINK)
+    details.retainOrdering = config.get("retainOrdering", False)
+    details.retainKeyOrdering = config.get("retainKeyOrdering", False)
+    set_retries(details, config)
+    source = SourceSpec(
+        subscriptionType=subscription_type(config),
+        subscriptionName=config.get("sourceSubscriptionName", "").strip(),
+        subscriptionPosition=EARLIEST
+        if config.get("sourceSubscriptionPosition") == "Earliest"
+        else LATEST,
+        timeoutMs=config.get("timeoutMs", 0),
+        negativeAckRedeliveryDelayMs=config.get("negativeAckRedeliveryDelayMs", 0),
+        cleanupSubscription=config.get("cleanupSubscription", True),
+    )
+    for topic, spec in inputs_of(config).items():
+        source.inputSpecs[topic].CopyFrom(spec)
+    details.source.CopyFrom(source)
+    set_class(details.sink, config)
+    return details
+
+
+def _check(config: Config) -> None:
+    if config.get("timeoutMs", 0) < 0:
+        raise InvalidDefinition("Sink timeout must be a positive number")
+    if config.get("negativeAckRedeliveryDelayMs", 0) < 0:
+        raise InvalidDefinition("negativeAckRedeliveryDelayMs must not be negative")
+    if config.get("transformFunction"):
+        raise InvalidDefinition(
+            "This functions worker runs no transformations before sinks: leave out "
+            "transformFunction, or let a function write the topic that the sink reads"
+        )
+    is_once = config.get("processingGuarantees") == "EFFECTIVELY_ONCE"
+    if is_once and config.get("retainKeyOrdering"):
+        raise InvalidDefinition(
+            "When effectively once processing guarantee is specified, retain Key ordering "
+            "cannot be set"
+        )
+    if config.get("retainKeyOrdering") and config.get("retainOrdering"):
+        raise InvalidDefinition("Only one of retain ordering or retain key ordering can be set")
+
+
+def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
+    """All inputs, by whichever member they are given. Raises ``InvalidDefinition``."""
+    inputs = {topic: ConsumerSpec() for topic in config.get("inputs", ())}
+    if config.get("topicsPattern"):
+        inputs[config["topicsPattern"]] = ConsumerSpec(isRegexPattern=True)
+    for topic, serde in config.get("topicToSerdeClassName", {}).items():
+        inputs[topic] = ConsumerSpec(serdeClassName=serde)
+    for topic, schema in config.get("topicToSchemaType", {}).items():
+        inputs[topic] = ConsumerSpec(schemaType=schema)
+    for topic, spec in config.get("inputSpecs", {}).items():
+        inputs[topic] = consumer_of(topic, spec)
+    for topic, spec in inputs.items():
+        if not spec.isRegexPattern and not is_topic(topic):
+            raise InvalidDefinition(f"Input topic {topic} is invalid")
+    if not inputs:
+        raise InvalidDefinition(
+            "Must specify at least one topic of input via topicToSerdeClassName, topicsPattern, "
+            "topicToSchemaType or inputSpecs"
+        )
+    return inputs
+
+
+def sink_config(details: FunctionDetails) -> Config:
+    """The opposite of ``sink_details``: all inputs as ``inputSpecs``, all defaults said."""
+    source = details.source
+    config = connector_config(details, details.sink)
+    config |= {
+        "inputs": sorted(source.inputSpecs),
+        "inputSpecs": {
+            topic: consumer_config(spec) for topic, spec in sorted(source.inputSpecs.items())
+        },
+        "sourceSubscriptionName": source.subscriptionName,
+        "sourceSubscriptionPosition": "Earliest"
+        if source.subscriptionPosition == EARLIEST
+        else "Latest",
+        "cleanupSubscription": source.cleanupSubscription,
+        "retainOrdering": details.retainOrdering,
+        "retainKeyOrdering": details.retainKeyOrdering,
+        "autoAck": details.autoAck,  # pyright: ignore[reportDeprecated]  # and still shown
+    }
+    if source.timeoutMs:
+        config["timeoutMs"] = source.timeoutMs
+    if source.negativeAckRedeliveryDelayMs:
+        config["negativeAckRedeliveryDelayMs"] = source.negativeAckRedeliveryDelayMs
+    if details.HasField("retryDetails"):
+        config["maxMessageRetries"] = details.retryDetails.maxMessageRetries
+        config["deadLetterTopic"] = details.retryDetails.deadLetterTopic
+    return {name: value for name, value in config.items() if value != ""}
+
+
+def updated_sink(existing: Config, given: Config) -> Config:
+    """The config of a sink after an update that says ``given``: what it does not say stays.
+
+    ``existing`` is ``sink_config``'s. Raises ``InvalidDefinition`` for what may not change.
+    """
+    change = checked(given, SINK)
+    set_built_in(change, "sinkType")
+    if any(change.get(member) for member in INPUTS):
+        specs = {topic: consumer_config(spec) for topic, spec in inputs_of(change).items()}
+        for topic, spec in specs.items():
+            if topic not in existing["inputSpecs"]:
+                raise InvalidDefinition("Input Topics cannot be altered")
+            if spec["isRegexPattern"] != existing["inputSpecs"][topic]["isRegexPattern"]:
+                reason = f"isRegexPattern for input topic {topic} cannot be altered"
+                raise InvalidDefinition(reason)
+        change = {name: value for name, value in change.items() if name not in INPUTS}
+        change["inputSpecs"] = existing["inputSpecs"] | specs
+    return merged(existing, change, FIXED)

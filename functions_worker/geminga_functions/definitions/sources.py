@@ -1,0 +1,208 @@
+"""Sources: ``SourceConfig``, as REST and the command line have it, and ``FunctionDetails``.
+
+A source is kept as a function whose input is the source's class, and whose output its topic.
+Pure: defaults and refusals are those of upstream's ``SourceConfigUtils``. Java archives, which no
+worker of ours can run, and sources that read in batches are refused.
+"""
+
+from __future__ import annotations
+
+import json
+
+from geminga_functions.definitions.functions import CLASS_NAME
+from geminga_functions.definitions.members import (
+    GUARANTEES,
+    Config,
+    Members,
+    check_topic,
+    checked,
+    integer,
+    is_topic,
+    mapping,
+    producer_config,
+    producer_of,
+    resources_config,
+    resources_of,
+    text,
+)
+from geminga_functions.errors import InvalidDefinition
+from geminga_functions.names import FunctionName
+from geminga_protocol.functions.functions_pb2 import (
+    FunctionDetails,
+    ProcessingGuarantees,
+    SinkSpec,
+    SourceSpec,
+)
+
+SOURCE: Members = {
+    "className": text,
+    "archive": text,
+    "sourceType": text,
+    "topicName": text,
+    "producerConfig": mapping,
+    "serdeClassName": text,
+    "schemaType": text,
+    "batchBuilder": text,
+    "configs": mapping,
+    "secrets": mapping,
+    "batchSourceConfig": mapping,
+    "parallelism": integer,
+    "processingGuarantees": GUARANTEES,
+    "resources": mapping,
+    "logTopic": text,
+    "runtimeFlags": text,
+    "customRuntimeOptions": text,
+}
+# What runs between a source and its topic, in upstream's records; instances need not be told.
+IDENTITY = "org.apache.pulsar.functions.api.utils.IdentityFunction"
+BUILT_IN = "builtin://"
+
+
+def source_details(name: FunctionName, given: Config) -> FunctionDetails:
+    """What a source is to be. Raises ``InvalidDefinition``."""
+    config = checked(given, SOURCE)
+    set_built_in(config, "sourceType")
+    if not is_topic(config.get("topicName", "")):
+        raise InvalidDefinition("Topic name is invalid")
+    check_common(config, "Source")
+    if config.get("serdeClassName") and config.get("schemaType"):
+        raise InvalidDefinition("Only one of serdeClassName or schemaType should be set")
+    if "batchSourceConfig" in config:
+        raise InvalidDefinition(
+            "This functions worker runs no sources in batches: leave batchSourceConfig out"
+        )
+    details = connector_details(name, config, FunctionDetails.SOURCE)
+    set_class(details.source, config)
+    sink = details.sink
+    sink.topic = config["topicName"]
+    sink.serDeClassName = config.get("serdeClassName", "").strip()
+    sink.schemaType = config.get("schemaType", "").strip()
+    sink.forwardSourceMessageProperty = True
+    if "producerConfig" in config:
+        sink.producerSpec.CopyFrom(producer_of(config["producerConfig"]))
+    if "batchBuilder" in config:
+        sink.producerSpec.batchBuilder = config["batchBuilder"]
+    return details
+
+
+def source_config(details: FunctionDetails) -> Config:
+    """The opposite of ``source_details``, all defaults said."""
+    sink = details.sink
+    config = connector_config(details, details.source)
+    config |= {
+        "topicName": sink.topic,
+        "serdeClassName": sink.serDeClassName,
+        "schemaType": sink.schemaType,
+    }
+    if sink.HasField("producerSpec"):
+        config["producerConfig"] = producer_config(sink.producerSpec)
+        config["batchBuilder"] = sink.producerSpec.batchBuilder
+    return {name: value for name, value in config.items() if value != ""}
+
+
+def updated_source(existing: Config, given: Config) -> Config:
+    """The config of a source after an update that says ``given``: what it does not say stays.
+
+    ``existing`` is ``source_config``'s. Raises ``InvalidDefinition`` for what may not change.
+    """
+    change = checked(given, SOURCE)
+    set_built_in(change, "sourceType")
+    return merged(existing, change, {"processingGuarantees": GUARANTEES_FIXED})
+
+
+# --- what sources and sinks have in common
+
+GUARANTEES_FIXED = "Processing Guarantees cannot be altered"
+
+
+def set_built_in(config: Config, member: str) -> None:
+    """Say by ``archive`` what ``member`` says: the name of what is built in."""
+    name = config.pop(member, None)
+    if name:
+        config["archive"] = f"{BUILT_IN}{name}"
+
+
+def check_common(config: Config, word: str) -> None:
+    """What does not depend on topics of data. Raises ``InvalidDefinition``."""
+    archive = config.get("archive", "")
+    if archive.endswith((".jar", ".nar")):
+        raise InvalidDefinition(
+            f"This functions worker runs no Java archives: give a {word.lower()} in Python (.py, "
+            ".zip or .whl) and the name of its class, or a built-in one"
+        )
+    if not archive.startswith(BUILT_IN):
+        class_name = config.get("className", "")
+        if not class_name:
+            raise InvalidDefinition(f"{word} classname cannot be null")
+        if not CLASS_NAME.fullmatch(class_name):
+            raise InvalidDefinition(f"{class_name!r} is no name of a class")
+    check_topic(config, "logTopic", "LogTopic")
+    if config.get("parallelism", 1) <= 0:
+        raise InvalidDefinition(f"{word} parallelism must be a positive number")
+
+
+def connector_details(
+    name: FunctionName, config: Config, component: FunctionDetails.ComponentType.ValueType
+) -> FunctionDetails:
+    """What both are told alike. Raises ``InvalidDefinition``."""
+    return FunctionDetails(
+        tenant=name.tenant,
+        namespace=name.namespace,
+        name=name.name,
+        className=IDENTITY,
+        runtime=FunctionDetails.PYTHON,
+        componentType=component,
+        logTopic=config.get("logTopic", ""),
+        processingGuarantees=ProcessingGuarantees.Value(
+            config.get("processingGuarantees", "ATLEAST_ONCE")
+        ),
+        secretsMap=json.dumps(config["secrets"]) if config.get("secrets") else "",
+        autoAck=config.get("autoAck", True),
+        parallelism=config.get("parallelism", 1),
+        resources=resources_of(config.get("resources", {})),
+        runtimeFlags=config.get("runtimeFlags", ""),
+        customRuntimeOptions=config.get("customRuntimeOptions", ""),
+    )
+
+
+def set_class(spec: SourceSpec | SinkSpec, config: Config) -> None:
+    """The class of a source or sink, or the name of a built-in one, and what it is told."""
+    archive = config.get("archive", "")
+    if archive.startswith(BUILT_IN):
+        spec.builtin = archive.removeprefix(BUILT_IN)
+    spec.className = config.get("className", "")
+    spec.configs = json.dumps(config.get("configs", {}))
+
+
+def connector_config(details: FunctionDetails, spec: SourceSpec | SinkSpec) -> Config:
+    """The opposite of ``connector_details`` and ``set_class``."""
+    config: Config = {
+        "tenant": details.tenant,
+        "namespace": details.namespace,
+        "name": details.name,
+        "className": spec.className,
+        "archive": f"{BUILT_IN}{spec.builtin}" if spec.builtin else "",
+        "configs": json.loads(spec.configs or "{}"),
+        "parallelism": details.parallelism,
+        "processingGuarantees": ProcessingGuarantees.Name(details.processingGuarantees),
+        "logTopic": details.logTopic,
+        "runtimeFlags": details.runtimeFlags,
+        "customRuntimeOptions": details.customRuntimeOptions,
+    }
+    if details.secretsMap:
+        config["secrets"] = json.loads(details.secretsMap)
+    if details.HasField("resources"):
+        config["resources"] = resources_config(details.resources)
+    return config
+
+
+def merged(existing: Config, change: Config, fixed: dict[str, str]) -> Config:
+    """``existing`` with what ``change`` says of it. Raises ``InvalidDefinition`` with the words of
+    ``fixed`` for what may not change."""
+    said = {name: value for name, value in change.items() if value != ""}
+    for name, reason in fixed.items():
+        if name in said and said[name] != existing.get(name):
+            raise InvalidDefinition(reason)
+    if "resources" in said:
+        said["resources"] = existing.get("resources", {}) | said["resources"]
+    return existing | said
