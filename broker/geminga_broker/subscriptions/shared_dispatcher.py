@@ -33,9 +33,13 @@ class SharedDispatcher(TrackingDispatcher):
             if reader.has_due:
                 shared.let_wait(self._take_due())
             if shared.replay:
-                if not self._replay_turn(consumer, shared.replay, TURN_MESSAGES_MAX):
-                    return
-            elif not self._dispatch_new(consumer):
+                is_served = self._replay_turn(consumer, shared.replay, TURN_MESSAGES_MAX)
+            else:
+                is_served = self._dispatch_new(consumer)
+            if not is_served:
+                # With single messages this follows each of them: every second consumer would go
+                # without for ever.
+                shared.keep_turn(consumer)
                 return
 
     def _send_waiting_chunks(self) -> None:

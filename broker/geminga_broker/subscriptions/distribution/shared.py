@@ -100,6 +100,10 @@ class SharedDistribution:
         self._turn = index + 1
         return consumers[index]
 
+    def keep_turn(self, consumer: Consumer) -> None:
+        """``consumer``, whose turn it was, got nothing: it is still its turn."""
+        self._turn = self.consumers.index(consumer)
+
     def taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
         """Who gets an entry in the turn of ``consumer``: of a chunk, the one that has the others of
         its message. None where that one has no room: the chunk waits for it."""

@@ -66,6 +66,18 @@ def test_consumers_take_turns() -> None:
     assert all(20 <= len(session.positions()) <= 40 for session in sessions)
 
 
+def test_consumers_take_turns_with_messages_that_come_one_by_one() -> None:
+    log = MemoryLog((1, 0))
+    dispatcher = dispatcher_over(log)
+    sessions = [joined(dispatcher, name, permits=100)[1] for name in "abcd"]
+    span = log.chain.span(1)
+    assert span is not None
+    for _ in range(12):
+        span.entries += 1
+        dispatcher.dispatch()
+    assert [len(session.positions()) for session in sessions] == [3, 3, 3, 3]
+
+
 def test_a_lower_priority_is_served_only_when_the_better_one_has_no_permits() -> None:
     dispatcher = dispatcher_over(MemoryLog((1, 30)))
     _, spare = joined(dispatcher, "spare", permits=100, priority=1)
