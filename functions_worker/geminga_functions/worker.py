@@ -94,6 +94,7 @@ class Worker(Service):
             self.functions,
             self.assignments,
             ask=self._ask,
+            own_session=lambda: self._session,
             lease_s=config.lease_s,
             balances=config.rebalances,
             clock=clock,

@@ -56,7 +56,8 @@ Ask = Callable[[str], Awaitable[WorkerInstances | None]]
 class Leadership(Service):
     """This worker's part in the election, and its lead while it has it.
 
-    ``ask`` asks a worker what runs there, and gives None where it does not answer.
+    ``ask`` asks a worker what runs there, and gives None where it does not answer. ``own_session``
+    is the session of this worker's heartbeats.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Leadership(Service):
         assignments: Assignments,
         *,
         ask: Ask,
+        own_session: Callable[[], str],
         lease_s: float,
         balances: bool,
         clock: Clock,
@@ -80,6 +82,7 @@ class Leadership(Service):
         self._functions = functions
         self._assignments = assignments
         self._ask = ask
+        self._own_session = own_session
         self._lease_s = lease_s
         self._balances = balances
         self._clock = clock
@@ -148,7 +151,8 @@ class Leadership(Service):
             if self._sessions.current(heartbeat.session.worker) != heartbeat.session:
                 self.wake()
             self._sessions.heard(heartbeat.session, now_s)
-            if heartbeat.session.worker == self._me.worker_id and heartbeat.sent_s is not None:
+            # Of this life alone: another one's clock says nothing here.
+            if heartbeat.sent_s is not None and heartbeat.session.session == self._own_session():
                 self._sessions.caught_up(min(heartbeat.sent_s, now_s))
         if messages:
             consumer.ack_cumulative(messages[-1])
