@@ -58,6 +58,7 @@ class Worker(Service):
         self.client = client
         web_urls = web_urls_of(config.pulsar_web_service_url)
         self.calls = calls = BrokerCalls(calls, web_urls)
+        self.clock = clock
         coordination = config.topic(config.cluster_coordination_topic_name)
         web_url = self.web_url = web_urls[0]
         self.runtime = Runtime(

@@ -1,0 +1,54 @@
+"""The REST application of a functions worker."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from geminga import ClientError
+from geminga_functions.admin import components, workers
+from geminga_functions.admin.facade import Facade
+from geminga_functions.errors import (
+    ClusterUnknown,
+    InvalidDefinition,
+    InvalidName,
+    NotLeader,
+    PackageError,
+    PackageTooLarge,
+)
+from geminga_functions.worker import Worker
+from geminga_protocol.pulsar.features import SERVER_VERSION
+from geminga_server.authorization import ALLOW_ALL, Resource
+from geminga_server.rest.access import Access
+from geminga_server.rest.answers import answer_errors
+from geminga_server.rest.app import make_app
+
+ROUTERS = (components.router, workers.router)
+
+answer_error = answer_errors(
+    {
+        InvalidName: 400,
+        InvalidDefinition: 400,
+        PackageTooLarge: 413,
+        PackageError: 500,
+        NotLeader: 503,
+        ClusterUnknown: 503,
+        # Whether a change is stored is not known where its publish failed.
+        ClientError: 503,
+    }
+)
+
+
+def worker_app(worker: Worker) -> FastAPI:
+    """The application of ``worker``; an ASGI server serves it."""
+    app = make_app(
+        ROUTERS,
+        version=SERVER_VERSION,
+        access=Access(
+            ALLOW_ALL.authorize,
+            worker.config.pulsar_functions_cluster,
+            Resource.cluster(worker.config.pulsar_functions_cluster),
+        ),
+        answer_error=answer_error,
+    )
+    app.state.facade = Facade(worker)
+    return app

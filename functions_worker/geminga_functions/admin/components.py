@@ -1,0 +1,375 @@
+"""``/admin/v3/functions``: the life of functions; sources and sinks have the same calls."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+from uuid import uuid4
+
+from fastapi import APIRouter, Depends, Request
+from starlette.convertors import register_url_convertor
+from starlette.responses import Response
+
+from geminga_functions.admin.facade import Facade
+from geminga_functions.admin.forms import parts_of
+from geminga_functions.admin.kinds import FUNCTIONS, Kind
+from geminga_functions.admin.reports import (
+    function_stats,
+    function_status,
+    instance_stats,
+    instance_status,
+)
+from geminga_functions.definitions.members import Config, parse
+from geminga_functions.names import FunctionName, InstanceName
+from geminga_protocol.functions.functions_pb2 import (
+    RUNNING,
+    STOPPED,
+    FunctionMetaData,
+    FunctionState,
+)
+from geminga_server.authorization import Action
+from geminga_server.errors import ServerUnreachable
+from geminga_server.rest.access import on_cluster, on_namespace
+from geminga_server.rest.answers import Json, empty, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import Word, flag, integer_in_path, path_value
+from geminga_server.rest_calls import RestCall
+
+
+class _Kind(Word):
+    regex = "functions"
+
+
+register_url_convertor("component", _Kind())
+
+KINDS = {FUNCTIONS.path: FUNCTIONS}
+ROOT = "/admin/v3/{kind:component}/{tenant}/{namespace}"
+ONE = ROOT + "/{name}"
+READS = [on_namespace(Action.READ)]
+CHANGES = [on_namespace(Action.ADMINISTER)]
+
+router = APIRouter()
+
+
+async def _facade(request: Request) -> Facade:
+    facade: Facade = request.app.state.facade
+    return facade
+
+
+async def _name(request: Request) -> FunctionName:
+    parts = (path_value(request, each) for each in ("tenant", "namespace", "name"))
+    return FunctionName.parse("/".join(parts))
+
+
+FacadeArg = Annotated[Facade, Depends(_facade)]
+NameArg = Annotated[FunctionName, Depends(_name)]
+
+
+async def _kind(request: Request) -> Kind:
+    return KINDS[path_value(request, "kind")]
+
+
+KindArg = Annotated[Kind, Depends(_kind)]
+
+
+async def _found(facade: FacadeArg, kind: KindArg, name: NameArg) -> FunctionMetaData:
+    """The function in the path. Raises ``RestError`` 404."""
+    metadata = facade.find(name)
+    if metadata is None or metadata.functionDetails.componentType != kind.type_:
+        raise RestError(404, f"{kind.word} {name.name} doesn't exist")
+    return metadata
+
+
+FoundArg = Annotated[FunctionMetaData, Depends(_found)]
+
+
+async def _instance(
+    request: Request, kind: KindArg, name: NameArg, found: FoundArg
+) -> InstanceName:
+    number = integer_in_path(request, "instance")
+    if not 0 <= number < found.functionDetails.parallelism:
+        raise RestError(400, f"{kind.word} {name.name} doesn't have instance with id {number}")
+    return InstanceName(name, number)
+
+
+InstanceArg = Annotated[InstanceName, Depends(_instance)]
+
+
+# --- create, update, delete
+
+
+class _Upload:
+    """What a form of create or update said: the config, and the package that is stored already."""
+
+    def __init__(self) -> None:
+        self.config: Config | None = None
+        self.package_path = ""
+        self.file_name = ""
+
+    async def take(self, request: Request, facade: Facade, kind: Kind, name: FunctionName) -> None:
+        """Read the form; the package goes to its topic as it comes."""
+        content_type = request.headers.get("content-type", "")
+        async for part in parts_of(content_type, request.stream()):
+            if part.name == kind.config_part:
+                self.config = parse(await part.read())
+            elif part.name == "data" and part.file_name:
+                if self.package_path:
+                    raise RestError(400, "The form has more than one package")
+                self.file_name = part.file_name.replace("\\", "/").rpartition("/")[2]
+                path = f"{name}/{uuid4()}-{self.file_name}"
+                await facade.worker.runtime.packages.store(path, self.file_name, part.chunks)
+                self.package_path = path
+            elif part.name == "url" and (url := await part.read()):
+                raise RestError(
+                    400,
+                    f"This functions worker takes no packages from elsewhere "
+                    f"({url.decode(errors='replace')}): upload the file",
+                )
+
+
+@router.post(ONE, dependencies=CHANGES)
+async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameArg) -> Response:
+    """Create it: a form with its config and its package. The answer waits until the first
+    instance runs; where the user's code fails, it is 400 with the traceback. ``wait=false`` answers
+    once it is stored."""
+    await _check_namespace(facade, name)
+    if facade.find(name) is not None:
+        raise RestError(400, f"{kind.word} {name.name} already exists")
+    upload = _Upload()
+    try:
+        await upload.take(request, facade, kind, name)
+        metadata = _created(kind, name, upload, facade.worker.clock.wall_ms())
+        await facade.submit(name, metadata)
+    except BaseException:
+        await _discard_unused(facade, name, upload)
+        raise
+    return await _answer_once_settled(request, facade, kind, name, metadata.version)
+
+
+@router.put(ONE, dependencies=CHANGES)
+async def update(
+    request: Request, facade: FacadeArg, kind: KindArg, name: NameArg, existing: FoundArg
+) -> Response:
+    """Change it: a form with what of its config changes, and a new package if there is one. The
+    answer waits as that of create does."""
+    upload = _Upload()
+    try:
+        await upload.take(request, facade, kind, name)
+        metadata = _changed(kind, name, upload, existing)
+        await facade.submit(name, metadata)
+    except BaseException:
+        await _discard_unused(facade, name, upload)
+        raise
+    if upload.package_path:
+        await facade.discard(existing.packageLocation.packagePath)
+    return await _answer_once_settled(request, facade, kind, name, metadata.version)
+
+
+def _created(kind: Kind, name: FunctionName, upload: _Upload, created_ms: int) -> FunctionMetaData:
+    if upload.config is None:
+        raise RestError(400, f"{kind.word} config is not provided")
+    details = kind.details_of(name, upload.config)
+    if not upload.package_path:
+        raise RestError(400, f"{kind.word} Package is not provided")
+    metadata = FunctionMetaData(functionDetails=details, createTime=created_ms)
+    metadata.packageLocation.packagePath = upload.package_path
+    metadata.packageLocation.originalFileName = upload.file_name
+    return metadata
+
+
+def _changed(
+    kind: Kind, name: FunctionName, upload: _Upload, existing: FunctionMetaData
+) -> FunctionMetaData:
+    config = kind.updated(kind.config_of(existing.functionDetails), upload.config or {})
+    details = kind.details_of(name, config)
+    if details == existing.functionDetails and not upload.package_path:
+        raise RestError(400, "Update contains no change")
+    metadata = _next_version(existing)
+    metadata.functionDetails.CopyFrom(details)
+    # The instances run after an update, whether they did before or not, as upstream's do.
+    metadata.instanceStates.clear()
+    if upload.package_path:
+        metadata.packageLocation.packagePath = upload.package_path
+        metadata.packageLocation.originalFileName = upload.file_name
+    return metadata
+
+
+def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
+    metadata = FunctionMetaData()
+    metadata.CopyFrom(existing)
+    metadata.version = existing.version + 1
+    return metadata
+
+
+async def _discard_unused(facade: Facade, name: FunctionName, upload: _Upload) -> None:
+    """Remove the package of a change that was refused. One whose outcome is not known may have
+    been stored: then the function has the package."""
+    found = facade.find(name)
+    if found is None or found.packageLocation.packagePath != upload.package_path:
+        await facade.discard(upload.package_path)
+
+
+async def _answer_once_settled(
+    request: Request, facade: Facade, kind: Kind, name: FunctionName, version: int
+) -> Response:
+    if not flag(request, "wait", default=True):
+        return empty()
+    seen = await facade.settled(name, version)
+    if seen is not None and seen.is_user_error and not seen.is_running:
+        raise RestError(
+            400,
+            f"{kind.word} {name.name} is stored, but does not start; its status says more, an "
+            f"update or a delete ends its attempts:\n{seen.failure}",
+        )
+    return empty()
+
+
+async def _check_namespace(facade: Facade, name: FunctionName) -> None:
+    """Raises ``RestError`` 400 where a function could not be in its namespace."""
+    url = f"{facade.worker.web_url.rstrip('/')}/admin/v2/namespaces/{quote(name.tenant, safe='')}"
+    try:
+        answer = await facade.worker.calls.call(RestCall("GET", url))
+    except ServerUnreachable as error:
+        raise RestError(503, f"No broker says which namespaces there are: {error}") from None
+    if answer.status == 404:
+        raise RestError(400, "Tenant does not exist")
+    namespaces = answer.json()
+    if not answer.is_success or not isinstance(namespaces, list):
+        raise RestError(503, f"A broker does not say which namespaces there are: {answer.reason}")
+    if f"{name.tenant}/{name.namespace}" not in namespaces:
+        raise RestError(400, "Namespace does not exist")
+
+
+@router.delete(ONE, dependencies=CHANGES)
+async def delete(facade: FacadeArg, name: NameArg, existing: FoundArg) -> Response:
+    """Delete it, with its package; its instances end."""
+    await facade.remove(name, _next_version(existing))
+    await facade.discard(existing.packageLocation.packagePath)
+    return no_content()
+
+
+# --- questions
+
+
+@router.get(ROOT, dependencies=READS)
+async def list_all(request: Request, facade: FacadeArg, kind: KindArg) -> Response:
+    """The names of all in a namespace."""
+    place = path_value(request, "tenant"), path_value(request, "namespace")
+    names = [
+        name.name
+        for name, metadata in facade.worker.functions.records.items()
+        if (name.tenant, name.namespace) == place
+        and metadata.functionDetails.componentType == kind.type_
+    ]
+    return Json(sorted(names))
+
+
+@router.get(ONE, dependencies=READS)
+async def get(kind: KindArg, found: FoundArg) -> Response:
+    """Its config."""
+    return Json(kind.config_of(found.functionDetails))
+
+
+def _instances(name: FunctionName, found: FunctionMetaData) -> list[InstanceName]:
+    return [InstanceName(name, number) for number in range(found.functionDetails.parallelism)]
+
+
+@router.get(ONE + "/status", dependencies=READS)
+async def get_status(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
+    """What its instances do, and what went wrong last."""
+    return Json(function_status(await facade.seen_all(_instances(name, found))))
+
+
+@router.get(ONE + "/stats", dependencies=READS)
+async def get_stats(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
+    """What its instances count."""
+    return Json(function_stats(await facade.seen_all(_instances(name, found))))
+
+
+@router.get(ONE + "/{instance}/status", dependencies=READS)
+async def get_instance_status(facade: FacadeArg, instance: InstanceArg) -> Response:
+    """What an instance does."""
+    return Json(instance_status(await facade.seen(instance)))
+
+
+@router.get(ONE + "/{instance}/stats", dependencies=READS)
+async def get_instance_stats(facade: FacadeArg, instance: InstanceArg) -> Response:
+    """What an instance counts."""
+    return Json(instance_stats(await facade.seen(instance)))
+
+
+# --- start, stop, restart
+
+
+async def _set_states(
+    facade: Facade,
+    existing: FunctionMetaData,
+    instances: list[InstanceName],
+    state: FunctionState.ValueType,
+) -> Response:
+    metadata = _next_version(existing)
+    for number in range(existing.functionDetails.parallelism):
+        metadata.instanceStates.setdefault(number, RUNNING)
+    for each in instances:
+        metadata.instanceStates[each.instance] = state
+    await facade.submit(instances[0].function, metadata)
+    return no_content()
+
+
+@router.post(ONE + "/stop", dependencies=CHANGES)
+async def stop(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
+    """Stop all its instances."""
+    return await _set_states(facade, found, _instances(name, found), STOPPED)
+
+
+@router.post(ONE + "/start", dependencies=CHANGES)
+async def start(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
+    """Start its instances that are stopped."""
+    return await _set_states(facade, found, _instances(name, found), RUNNING)
+
+
+@router.post(ONE + "/restart", dependencies=CHANGES)
+async def restart(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
+    """End its instances and start them anew."""
+    for each in _instances(name, found):
+        await facade.restart(each)
+    return no_content()
+
+
+@router.post(ONE + "/{instance}/stop", dependencies=CHANGES)
+async def stop_instance(facade: FacadeArg, found: FoundArg, instance: InstanceArg) -> Response:
+    """Stop an instance."""
+    return await _set_states(facade, found, [instance], STOPPED)
+
+
+@router.post(ONE + "/{instance}/start", dependencies=CHANGES)
+async def start_instance(facade: FacadeArg, found: FoundArg, instance: InstanceArg) -> Response:
+    """Start an instance that is stopped."""
+    return await _set_states(facade, found, [instance], RUNNING)
+
+
+@router.post(ONE + "/{instance}/restart", dependencies=CHANGES)
+async def restart_instance(facade: FacadeArg, instance: InstanceArg) -> Response:
+    """End an instance and start it anew."""
+    await facade.restart(instance)
+    return no_content()
+
+
+@router.put(
+    "/admin/v3/functions/leader/{tenant}/{namespace}/{name}",
+    dependencies=[on_cluster(Action.ADMINISTER)],
+    include_in_schema=False,
+)
+async def change_as_leader(request: Request, facade: FacadeArg, name: NameArg) -> Response:
+    """Store a change that another worker made."""
+    metadata, is_removal = FunctionMetaData(), False
+    async for part in parts_of(request.headers.get("content-type", ""), request.stream()):
+        if part.name == "functionMetaData":
+            metadata = FunctionMetaData.FromString(await part.read())
+        elif part.name == "delete":
+            is_removal = (await part.read()).lower() == b"true"
+    details = metadata.functionDetails
+    if FunctionName(details.tenant, details.namespace, details.name) != name:
+        raise RestError(400, "Corrupt Function MetaData")
+    await facade.lead(name, metadata, is_removal=is_removal)
+    return no_content()

@@ -1,0 +1,228 @@
+"""What handlers do: changes by way of the leader, questions to the workers that run instances."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from uuid import uuid4
+
+from geminga_functions.admin.reports import Seen
+from geminga_functions.cluster.membership import WorkerInfo
+from geminga_functions.errors import ClusterUnknown, PackageError
+from geminga_functions.names import FunctionName, InstanceName
+from geminga_functions.worker import INSTANCES_PATH, Worker
+from geminga_protocol.functions.functions_pb2 import FunctionMetaData
+from geminga_server.errors import ServerUnreachable
+from geminga_server.rest.errors import RestError
+from geminga_server.rest_calls import RestAnswer, RestCall
+
+log = logging.getLogger(__name__)
+
+# An instance that does not answer for so long is shown without numbers.
+STATUS_TIMEOUT_S = 3.0
+# The worker answers within the time that it was given, and this more.
+CALL_SLACK_S = 5.0
+# The leader publishes and reads; brokers may be moving the topics meanwhile.
+LEADER_TIMEOUT_S = 15.0
+# How often a follower looks whether it has read a change, or an assignment that it waits for.
+LOOK_S = 0.05
+# An installation of requirements may take longer: then the answer comes before the instance runs.
+SETTLE_TIMEOUT_S = 30.0
+LEADER_PATH = "/admin/v3/functions/leader"
+NO_LEADER = "Leader not yet ready. Please retry again"
+
+
+class Facade:
+    """Functions and instances of the whole cluster of workers, as ``worker`` reaches them."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def find(self, name: FunctionName) -> FunctionMetaData | None:
+        """What a function is at present, or None."""
+        return self.worker.functions.records.get(name)
+
+    # --- changes
+
+    async def submit(self, name: FunctionName, metadata: FunctionMetaData) -> None:
+        """Have the leader store the metadata of a function; returns once this worker has them too.
+
+        Raises ``RestError``, ``NotLeader``, ``ClientError``, ``ServerUnreachable``.
+        """
+        await self._change(name, metadata, is_removal=False)
+
+    async def remove(self, name: FunctionName, metadata: FunctionMetaData) -> None:
+        """Have the leader remove a function. Raises as ``submit``."""
+        await self._change(name, metadata, is_removal=True)
+
+    async def _change(
+        self, name: FunctionName, metadata: FunctionMetaData, *, is_removal: bool
+    ) -> None:
+        if self.worker.leadership.is_leader:
+            await self.lead(name, metadata, is_removal=is_removal)
+            return
+        leader = (await self.worker.membership.members()).leader
+        if leader is None or leader == self.worker.me:
+            raise RestError(503, NO_LEADER)
+        content_type, body = _form(metadata.SerializeToString(), is_removal=is_removal)
+        call = RestCall(
+            "PUT",
+            f"{leader.url}{LEADER_PATH}/{name}",
+            {"Content-Type": content_type},
+            body,
+            timeout_s=LEADER_TIMEOUT_S,
+        )
+        answer = await self.worker.calls.call(call)
+        if not answer.is_success:
+            raise RestError(answer.status, answer.reason)
+        await self._follow(name, None if is_removal else metadata.version)
+
+    async def _follow(self, name: FunctionName, version: int | None) -> None:
+        """Wait until this worker has read the change too: its next answer should know of it."""
+        try:
+            async with asyncio.timeout(LEADER_TIMEOUT_S):
+                while True:
+                    found = self.find(name)
+                    if version is None:
+                        is_read = found is None
+                    else:
+                        is_read = found is not None and found.version >= version
+                    if is_read:
+                        return
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise RestError(503, f"The change of {name} is stored, but not read yet") from None
+
+    async def lead(
+        self, name: FunctionName, metadata: FunctionMetaData, *, is_removal: bool
+    ) -> None:
+        """Store a change as the leader. Raises ``RestError`` where another one came before it."""
+        found = self.find(name)
+        if (found is not None and metadata.version <= found.version) or (
+            found is None and is_removal
+        ):
+            raise RestError(
+                400,
+                f"{'Delete' if is_removal else 'Update'} request ignored because it is out of "
+                "date. Please try again.",
+            )
+        if is_removal:
+            await self.worker.leadership.remove(name)
+        else:
+            await self.worker.leadership.put(name, metadata)
+
+    async def discard(self, path: str) -> None:
+        """Remove a package that no function has any more. What remains of it does no harm."""
+        if not path:
+            return
+        try:
+            await self.worker.runtime.packages.remove(path)
+        except (PackageError, ServerUnreachable) as error:
+            log.warning("package is not removed", extra={"path": path, "reason": str(error)})
+
+    # --- instances
+
+    async def settled(self, name: FunctionName, version: int) -> Seen | None:
+        """The first instance once it runs this version, has failed or is stopped; None where that
+        takes too long."""
+        instance = InstanceName(name, 0)
+        try:
+            async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                while True:
+                    assigned = self.worker.assignments.records.get(instance)
+                    if assigned is not None and assigned.metadata.version >= version:
+                        break
+                    await asyncio.sleep(LOOK_S)
+                return await self.seen(instance, version, SETTLE_TIMEOUT_S)
+        except TimeoutError:
+            return None
+
+    async def seen(self, instance: InstanceName, version: int = 0, wait_s: float = 0) -> Seen:
+        """An instance as the worker that runs it sees it; with ``wait_s``, once it has settled.
+
+        Raises ``TimeoutError`` where it does not within ``wait_s``.
+        """
+        assigned = self.worker.assignments.records.get(instance)
+        if assigned is None:
+            return Seen(error="the leader has not scheduled it yet")
+        worker_id = assigned.worker
+        if worker_id == self.worker.me.worker_id:
+            return await self.seen_here(instance, version, wait_s)
+        path = f"{instance_path(instance)}?version={version}&wait_s={wait_s}"
+        timeout_s = STATUS_TIMEOUT_S + wait_s + CALL_SLACK_S
+        try:
+            answer = await self._ask(worker_id, "GET", path, timeout_s)
+            if answer.status == 408:
+                raise TimeoutError
+            value = answer.json()
+            if answer.is_success and isinstance(value, dict):
+                return Seen.from_json(value)
+            reason = answer.reason
+        except (ClusterUnknown, ServerUnreachable, KeyError, TypeError) as error:
+            reason = str(error)
+        return Seen(worker_id, error=f"the worker {worker_id} does not say: {reason}")
+
+    async def seen_all(self, instances: list[InstanceName]) -> list[Seen]:
+        """All these, asked for at the same time."""
+        return await asyncio.gather(*[self.seen(each) for each in instances])
+
+    async def seen_here(self, instance: InstanceName, version: int, wait_s: float) -> Seen:
+        """As ``seen``, of an instance of this worker."""
+        me, instances = self.worker.me.worker_id, self.worker.runtime.instances
+        if wait_s:
+            report = await instances.settled(instance, version, wait_s)
+        else:
+            found = instances.report(instance)
+            if found is None:
+                return Seen(me, error="the worker has not begun to run it yet")
+            report = found
+        try:
+            return Seen.of(me, report, await instances.status(instance, STATUS_TIMEOUT_S))
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("status cannot be read", extra={"instance": str(instance)}, exc_info=error)
+            return Seen.of(me, report, None)
+
+    async def restart(self, instance: InstanceName) -> None:
+        """End an instance and start it anew, wherever it runs. Raises ``RestError``."""
+        assigned = self.worker.assignments.records.get(instance)
+        if assigned is None:
+            raise RestError(400, f"{instance} has not been scheduled")
+        if assigned.worker == self.worker.me.worker_id:
+            await self.worker.runtime.instances.restart(instance)
+            return
+        path = f"{instance_path(instance)}/restart"
+        answer = await self._ask(assigned.worker, "POST", path, LEADER_TIMEOUT_S)
+        if not answer.is_success:
+            raise RestError(answer.status, answer.reason)
+
+    async def _ask(self, worker_id: str, method: str, path: str, timeout_s: float) -> RestAnswer:
+        worker = (await self.worker.membership.members()).find(worker_id)
+        if worker is None:
+            raise ClusterUnknown(f"{worker_id} is gone")
+        return await self.worker.calls.call(
+            RestCall(method, f"{worker.url}{path}", timeout_s=timeout_s)
+        )
+
+    async def leader(self) -> WorkerInfo:
+        """The worker that leads. Raises ``RestError``, ``ClusterUnknown``."""
+        leader = (await self.worker.membership.members()).leader
+        if leader is None:
+            raise RestError(503, NO_LEADER)
+        return leader
+
+
+def instance_path(instance: InstanceName) -> str:
+    """Where a worker says what it sees of an instance."""
+    return f"{INSTANCES_PATH}/{instance.function}/{instance.instance}"
+
+
+def _form(metadata: bytes, *, is_removal: bool) -> tuple[str, bytes]:
+    """The form by which a change goes to the leader, and its content type."""
+    boundary = uuid4().hex
+    opening = f"--{boundary}\r\nContent-Disposition: form-data; name="
+    body = (
+        f'{opening}"functionMetaData"\r\nContent-Type: application/octet-stream\r\n\r\n'.encode()
+        + metadata
+        + f'\r\n{opening}"delete"\r\n\r\n{str(is_removal).lower()}\r\n--{boundary}--\r\n'.encode()
+    )
+    return f"multipart/form-data; boundary={boundary}", body

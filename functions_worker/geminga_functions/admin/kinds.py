@@ -1,0 +1,40 @@
+"""Functions, sources and sinks: in what their calls differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from geminga_functions.definitions.functions import (
+    function_config,
+    function_details,
+    updated_config,
+)
+from geminga_functions.definitions.members import Config
+from geminga_functions.names import FunctionName
+from geminga_protocol.functions.functions_pb2 import FunctionDetails
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of component: its word in paths, upstream's word for it in refusals, the part of a
+    form that has its config, and what makes details of configs and the other way round."""
+
+    path: str
+    word: str
+    config_part: str
+    type_: FunctionDetails.ComponentType.ValueType
+    details_of: Callable[[FunctionName, Config], FunctionDetails]
+    config_of: Callable[[FunctionDetails], Config]
+    updated: Callable[[Config, Config], Config]
+
+
+FUNCTIONS = Kind(
+    "functions",
+    "Function",
+    "functionConfig",
+    FunctionDetails.FUNCTION,
+    function_details,
+    function_config,
+    updated_config,
+)

@@ -1,0 +1,157 @@
+"""What is told of instances: by the worker that runs one to the others, and to people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from geminga_functions.instance.status import ExceptionReport, InstanceStatus, Numbers
+from geminga_functions.runtime.reports import InstanceReport, InstanceState
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An instance as some worker sees it: ``status`` is None where the instance does not answer,
+    ``failure`` the trace of what ended it last, and ``error`` why nothing is known at all."""
+
+    worker_id: str = ""
+    state: str = ""
+    restarts: int = 0
+    failure: str = ""
+    is_user_error: bool = False
+    status: InstanceStatus | None = None
+    error: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it processes messages."""
+        return self.state == InstanceState.RUNNING
+
+    @property
+    def why_not(self) -> str:
+        """Why it does not run; empty where it does."""
+        if self.is_running:
+            return ""
+        return self.error or self.failure or (f"it is {self.state}" if self.state else "")
+
+    @classmethod
+    def of(cls, worker_id: str, report: InstanceReport, status: str | None) -> Seen:
+        """What the worker itself sees. Raises as ``InstanceStatus.from_json``."""
+        failure = report.failure
+        return cls(
+            worker_id,
+            report.state.value,
+            report.restarts,
+            failure.trace if failure else "",
+            failure.is_user_error if failure else False,
+            InstanceStatus.from_json(status) if status else None,
+        )
+
+    def to_json(self) -> Document:
+        """As workers tell each other."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Seen:
+        """The opposite of ``to_json``. Raises ``KeyError``, ``TypeError`` for anything else."""
+        fields: Document = dict(value)
+        status = fields["status"]
+        if status is not None:
+            fields["status"] = InstanceStatus(
+                Numbers(**status["total"]),
+                Numbers(**status["last_minute"]),
+                status["written"],
+                status["last_invocation_ms"],
+                tuple(ExceptionReport(**each) for each in status["latest_user_exceptions"]),
+                tuple(ExceptionReport(**each) for each in status["latest_system_exceptions"]),
+                status["user_metrics"],
+            )
+        return cls(**fields)
+
+
+def instance_status(seen: Seen) -> Document:
+    """``FunctionInstanceStatusData``."""
+    status = seen.status or InstanceStatus()
+    total = status.total
+    return {
+        "running": seen.is_running,
+        "error": seen.why_not,
+        "numRestarts": seen.restarts,
+        "numReceived": total.received,
+        "numSuccessfullyProcessed": total.processed,
+        "numUserExceptions": total.user_exceptions,
+        "latestUserExceptions": [_exception(each) for each in status.latest_user_exceptions],
+        "numSystemExceptions": total.system_exceptions,
+        "latestSystemExceptions": [_exception(each) for each in status.latest_system_exceptions],
+        "averageLatency": total.average_latency_ms,
+        "lastInvocationTime": status.last_invocation_ms,
+        "workerId": seen.worker_id,
+    }
+
+
+def function_status(instances: Sequence[Seen]) -> Document:
+    """``FunctionStatus``."""
+    return {
+        "numInstances": len(instances),
+        "numRunning": sum(each.is_running for each in instances),
+        "instances": [
+            {"instanceId": number, "status": instance_status(each)}
+            for number, each in enumerate(instances)
+        ],
+    }
+
+
+def _exception(report: ExceptionReport) -> Document:
+    return {"exceptionString": report.text, "timestampMs": report.timestamp_ms}
+
+
+def instance_stats(seen: Seen) -> Document:
+    """``FunctionInstanceStatsData``."""
+    status = seen.status or InstanceStatus()
+    return _stats(status.total, status.last_minute, status.last_invocation_ms) | {
+        "userMetrics": dict(status.user_metrics)
+    }
+
+
+def function_stats(instances: Sequence[Seen]) -> Document:
+    """``FunctionStats``: the sums, and each instance."""
+    statuses = [each.status or InstanceStatus() for each in instances]
+    total = _sum([each.total for each in statuses])
+    last_minute = _sum([each.last_minute for each in statuses])
+    last_ms = max((each.last_invocation_ms for each in statuses), default=0)
+    return _stats(total, last_minute, last_ms) | {
+        "instances": [
+            {"instanceId": number, "metrics": instance_stats(each)}
+            for number, each in enumerate(instances)
+        ]
+    }
+
+
+def _sum(numbers: Sequence[Numbers]) -> Numbers:
+    return Numbers(
+        sum(each.received for each in numbers),
+        sum(each.processed for each in numbers),
+        sum(each.user_exceptions for each in numbers),
+        sum(each.system_exceptions for each in numbers),
+        sum(each.latency_s for each in numbers),
+    )
+
+
+def _stats(total: Numbers, last_minute: Numbers, last_invocation_ms: int) -> Document:
+    return _numbers(total) | {
+        "1min": _numbers(last_minute),
+        "lastInvocation": last_invocation_ms or None,
+    }
+
+
+def _numbers(numbers: Numbers) -> Document:
+    return {
+        "receivedTotal": numbers.received,
+        "processedSuccessfullyTotal": numbers.processed,
+        "systemExceptionsTotal": numbers.system_exceptions,
+        "userExceptionsTotal": numbers.user_exceptions,
+        "avgProcessLatency": numbers.average_latency_ms if numbers.processed else None,
+    }

@@ -1,0 +1,85 @@
+"""``/admin/v2/worker``: the cluster of workers; and what workers ask each other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_functions.admin.components import FacadeArg, NameArg
+from geminga_functions.cluster.membership import WorkerInfo
+from geminga_functions.names import InstanceName
+from geminga_functions.worker import INSTANCES_PATH, instances_json
+from geminga_server.authorization import Action
+from geminga_server.rest.access import on_cluster
+from geminga_server.rest.answers import Json, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import integer_in_path
+
+READS = [on_cluster(Action.READ)]
+INSTANCE = INSTANCES_PATH + "/{tenant}/{namespace}/{name}/{instance}"
+# What a worker waits for at most before it answers another one.
+WAIT_MAX_S = 60.0
+
+router = APIRouter()
+
+
+def worker_json(worker: WorkerInfo) -> dict[str, object]:
+    """``WorkerInfo`` as upstream has it."""
+    return {"workerId": worker.worker_id, "workerHostname": worker.hostname, "port": worker.port}
+
+
+@router.get("/admin/v2/worker/cluster", dependencies=READS)
+async def get_cluster(facade: FacadeArg) -> Response:
+    """The workers of this cluster."""
+    members = await facade.worker.membership.members()
+    return Json([worker_json(each) for each in members.workers])
+
+
+@router.get("/admin/v2/worker/cluster/leader", dependencies=READS)
+async def get_leader(facade: FacadeArg) -> Response:
+    """The worker that leads."""
+    return Json(worker_json(await facade.leader()))
+
+
+@router.get("/admin/v2/worker/assignments", dependencies=READS)
+async def get_assignments(facade: FacadeArg) -> Response:
+    """Which instances each worker runs."""
+    instances: dict[str, list[str]] = defaultdict(list)
+    for name, each in sorted(facade.worker.assignments.records.items()):
+        instances[each.worker].append(str(name))
+    return Json(instances)
+
+
+@router.get(INSTANCES_PATH, dependencies=READS, include_in_schema=False)
+async def get_instances(facade: FacadeArg) -> Response:
+    """What may still run on this worker."""
+    return Json(instances_json(facade.worker.present()))
+
+
+@router.get(INSTANCE, dependencies=READS, include_in_schema=False)
+async def get_instance(request: Request, facade: FacadeArg, name: NameArg) -> Response:
+    """What this worker sees of an instance; with ``wait_s``, once that ``version`` has settled."""
+    instance = InstanceName(name, integer_in_path(request, "instance"))
+    try:
+        version = int(request.query_params.get("version", "0"))
+        wait_s = min(float(request.query_params.get("wait_s", "0")), WAIT_MAX_S)
+    except ValueError:
+        raise RestError(400, "version and wait_s should be numbers") from None
+    try:
+        seen = await facade.seen_here(instance, version, wait_s)
+    except TimeoutError:
+        raise RestError(408, f"{instance} has not settled in {wait_s:g} s") from None
+    return Json(seen.to_json())
+
+
+@router.post(
+    INSTANCE + "/restart", dependencies=[on_cluster(Action.ADMINISTER)], include_in_schema=False
+)
+async def restart_instance(request: Request, facade: FacadeArg, name: NameArg) -> Response:
+    """End an instance of this worker and start it anew."""
+    instance = InstanceName(name, integer_in_path(request, "instance"))
+    if not await facade.worker.runtime.instances.restart(instance):
+        raise RestError(404, f"{instance} does not run here")
+    return no_content()
