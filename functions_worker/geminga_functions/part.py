@@ -6,6 +6,7 @@ wrong; the worker itself begins when brokers answer, and the supervisor is told 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -71,8 +72,9 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
             random=Random(),  # noqa: S311  # jitter, no secrets
         )
         own = part_app(metrics, check_health=worker.check_health, resource=Resource.cluster(PART))
+        app = Front(worker, own)
         http = HttpServer(
-            answering_for(worker, own),
+            app,
             config.bind_address,
             config.worker_port,
             clock=clock,
@@ -81,6 +83,8 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         )
         await stack.enter_async_context(http)
         await stack.enter_async_context(worker)
+        # It takes a third of a second, in which this worker leads already, and runs instances.
+        app.rest = await asyncio.to_thread(rest_app, worker)
         addresses = {"web": me.url, "metrics": f"{me.url}/metrics/"}
         log.info("functions worker serves", extra={"worker": str(me), **addresses})
         commands = PartCommands(shutdown=stop.ask, check_health=worker.check_health)
@@ -96,16 +100,37 @@ def identity(config: FunctionsWorkerConfig) -> WorkerInfo:
     return WorkerInfo(config.worker_id or f"{host}-{config.worker_port}", host, config.worker_port)
 
 
-def answering_for(worker: Worker, own: AsgiApp) -> AsgiApp:
-    """``own``, and what the leader asks of each worker, also while the web framework loads."""
+def rest_app(worker: Worker) -> AsgiApp:
+    """The REST application, whose import loads the web framework."""
+    from geminga_functions.admin.app import worker_app  # noqa: PLC0415 - see above
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] != INSTANCES_PATH:
-            await own(scope, receive, send)
-            return
-        body = json.dumps(instances_json(worker.present())).encode()
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+    return worker_app(worker)
 
-    return answer
+
+class Front:
+    """What the worker's port answers: its own paths and the leader's question from the first
+    moment, REST once ``rest`` is there."""
+
+    def __init__(self, worker: Worker, own: AsgiApp) -> None:
+        self.rest: AsgiApp | None = None
+        self._worker = worker
+        self._own = own
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        path: str = scope["path"]
+        if path == INSTANCES_PATH:
+            await send_json(send, 200, instances_json(self._worker.present()))
+        elif not path.startswith("/admin/"):
+            await self._own(scope, receive, send)
+        elif self.rest is None:
+            await send_json(send, 503, {"reason": "this functions worker is starting"})
+        else:
+            await self.rest(scope, receive, send)
+
+
+async def send_json(send: Send, status: int, content: object) -> None:
+    """Answer with ``content``."""
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(content).encode()})
