@@ -241,3 +241,28 @@ async def test_every_worker_knows_the_cluster(workers: Workers) -> None:
         leader = (await http.get("/admin/v2/worker/cluster/leader")).json()
         assert leader["workerId"] == workers.workers[0].me.worker_id
         assert (await http.get("/admin/v2/worker/assignments")).status_code == 200
+
+
+async def test_a_built_in_source_needs_no_package(workers: Workers) -> None:
+    _, follower = workers.http
+    name = f"s{uuid4().hex[:8]}"
+    url = f"/admin/v3/sources/public/default/{name}"
+    config = {"archive": "builtin://data-generator", "topicName": f"{name}-out"}
+    files = {"sourceConfig": (None, json.dumps(config), "application/json")}
+    created = await follower.post(url, files=files)
+    assert (created.status_code, created.text) == (200, "")
+
+    async def has_written() -> bool:
+        status = (await follower.get(f"{url}/0/status")).json()
+        return bool(status["running"] and status["numWritten"] > 0)
+
+    await until_true(has_written)
+    assert (await follower.get(url)).json()["archive"] == "builtin://data-generator"
+    assert (await follower.get("/admin/v3/sources/public/default")).json() == [name]
+    assert (await follower.get("/admin/v3/functions/public/default")).json() == []
+    other = await follower.delete(f"/admin/v3/sinks/public/default/{name}")
+    assert (other.status_code, other.json()["reason"]) == (404, f"Sink {name} doesn't exist")
+    unknown = {"sourceConfig": (None, json.dumps(config | {"archive": "builtin://no"}))}
+    refused = await follower.post(f"{url}2", files=unknown)
+    assert refused.json()["reason"] == "Built-in source is not available"
+    assert (await follower.delete(url)).status_code == 204

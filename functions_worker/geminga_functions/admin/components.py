@@ -1,4 +1,4 @@
-"""``/admin/v3/functions``: the life of functions; sources and sinks have the same calls."""
+"""``/admin/v3/functions``, ``sources`` and ``sinks``: the life of each, by the same calls."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from starlette.responses import Response
 
 from geminga_functions.admin.facade import Facade
 from geminga_functions.admin.forms import parts_of
-from geminga_functions.admin.kinds import FUNCTIONS, Kind
+from geminga_functions.admin.kinds import FUNCTIONS, SINKS, SOURCES, Kind
 from geminga_functions.admin.reports import (
+    component_status,
     function_stats,
-    function_status,
     instance_stats,
-    instance_status,
 )
+from geminga_functions.connectors import BUILTIN
 from geminga_functions.definitions.members import Config, parse
 from geminga_functions.names import FunctionName, InstanceName
+from geminga_functions.packages.cache import BUILT_IN
 from geminga_protocol.functions.functions_pb2 import (
     RUNNING,
     STOPPED,
@@ -37,12 +38,12 @@ from geminga_server.rest_calls import RestCall
 
 
 class _Kind(Word):
-    regex = "functions"
+    regex = "functions|sources|sinks"
 
 
 register_url_convertor("component", _Kind())
 
-KINDS = {FUNCTIONS.path: FUNCTIONS}
+KINDS = {each.path: each for each in (FUNCTIONS, SOURCES, SINKS)}
 ROOT = "/admin/v3/{kind:component}/{tenant}/{namespace}"
 ONE = ROOT + "/{name}"
 READS = [on_namespace(Action.READ)]
@@ -120,6 +121,8 @@ class _Upload:
                 await facade.worker.runtime.packages.store(path, self.file_name, part.chunks)
                 self.package_path = path
             elif part.name == "url" and (url := await part.read()):
+                if url.startswith(BUILT_IN.encode()):
+                    continue  # the config says so too
                 raise RestError(
                     400,
                     f"This functions worker takes no packages from elsewhere "
@@ -169,12 +172,27 @@ def _created(kind: Kind, name: FunctionName, upload: _Upload, created_ms: int) -
     if upload.config is None:
         raise RestError(400, f"{kind.word} config is not provided")
     details = kind.details_of(name, upload.config)
-    if not upload.package_path:
-        raise RestError(400, f"{kind.word} Package is not provided")
     metadata = FunctionMetaData(functionDetails=details, createTime=created_ms)
-    metadata.packageLocation.packagePath = upload.package_path
-    metadata.packageLocation.originalFileName = upload.file_name
+    _set_package(kind, metadata, upload)
     return metadata
+
+
+def _set_package(kind: Kind, metadata: FunctionMetaData, upload: _Upload) -> None:
+    """Say where the package is: what is built in has none, and the path says so."""
+    details, location = metadata.functionDetails, metadata.packageLocation
+    built_in = details.source.builtin or details.sink.builtin
+    if built_in:
+        if upload.package_path:
+            raise RestError(400, f"{built_in} is built in and takes no package")
+        if built_in not in BUILTIN:
+            raise RestError(400, f"Built-in {kind.word.lower()} is not available")
+        location.packagePath = f"{BUILT_IN}{built_in}"
+        location.originalFileName = ""
+    elif upload.package_path:
+        location.packagePath = upload.package_path
+        location.originalFileName = upload.file_name
+    elif not location.packagePath or location.packagePath.startswith(BUILT_IN):
+        raise RestError(400, f"{kind.word} Package is not provided")
 
 
 def _changed(
@@ -188,9 +206,7 @@ def _changed(
     metadata.functionDetails.CopyFrom(details)
     # The instances run after an update, whether they did before or not, as upstream's do.
     metadata.instanceStates.clear()
-    if upload.package_path:
-        metadata.packageLocation.packagePath = upload.package_path
-        metadata.packageLocation.originalFileName = upload.file_name
+    _set_package(kind, metadata, upload)
     return metadata
 
 
@@ -275,9 +291,10 @@ def _instances(name: FunctionName, found: FunctionMetaData) -> list[InstanceName
 
 
 @router.get(ONE + "/status", dependencies=READS)
-async def get_status(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
+async def get_status(facade: FacadeArg, kind: KindArg, name: NameArg, found: FoundArg) -> Response:
     """What its instances do, and what went wrong last."""
-    return Json(function_status(await facade.seen_all(_instances(name, found))))
+    seen = await facade.seen_all(_instances(name, found))
+    return Json(component_status(seen, kind.status_of))
 
 
 @router.get(ONE + "/stats", dependencies=READS)
@@ -287,9 +304,9 @@ async def get_stats(facade: FacadeArg, name: NameArg, found: FoundArg) -> Respon
 
 
 @router.get(ONE + "/{instance}/status", dependencies=READS)
-async def get_instance_status(facade: FacadeArg, instance: InstanceArg) -> Response:
+async def get_instance_status(facade: FacadeArg, kind: KindArg, instance: InstanceArg) -> Response:
     """What an instance does."""
-    return Json(instance_status(await facade.seen(instance)))
+    return Json(kind.status_of(await facade.seen(instance)))
 
 
 @router.get(ONE + "/{instance}/stats", dependencies=READS)

@@ -10,6 +10,7 @@ from geminga_functions.admin.reports import Seen
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.errors import ClusterUnknown, PackageError
 from geminga_functions.names import FunctionName, InstanceName
+from geminga_functions.packages.cache import BUILT_IN
 from geminga_functions.worker import INSTANCES_PATH, Worker
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_server.errors import ServerUnreachable
@@ -113,7 +114,7 @@ class Facade:
 
     async def discard(self, path: str) -> None:
         """Remove a package that no function has any more. What remains of it does no harm."""
-        if not path:
+        if not path or path.startswith(BUILT_IN):
             return
         try:
             await self.worker.runtime.packages.remove(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -92,13 +92,42 @@ def instance_status(seen: Seen) -> Document:
     }
 
 
-def function_status(instances: Sequence[Seen]) -> Document:
-    """``FunctionStatus``."""
+def _connector_status(seen: Seen, taken: str, given: str, failed: str) -> Document:
+    """What sources and sinks are shown by, whose numbers have other names."""
+    status = seen.status or InstanceStatus()
+    total = status.total
+    return {
+        "running": seen.is_running,
+        "error": seen.why_not,
+        "numRestarts": seen.restarts,
+        taken: total.received,
+        "numSystemExceptions": total.system_exceptions,
+        "latestSystemExceptions": [_exception(each) for each in status.latest_system_exceptions],
+        f"num{failed}Exceptions": total.user_exceptions,
+        f"latest{failed}Exceptions": [_exception(each) for each in status.latest_user_exceptions],
+        given: status.written,
+        "lastReceivedTime": status.last_invocation_ms,
+        "workerId": seen.worker_id,
+    }
+
+
+def source_instance_status(seen: Seen) -> Document:
+    """``SourceInstanceStatusData``."""
+    return _connector_status(seen, "numReceivedFromSource", "numWritten", "Source")
+
+
+def sink_instance_status(seen: Seen) -> Document:
+    """``SinkInstanceStatusData``."""
+    return _connector_status(seen, "numReadFromPulsar", "numWrittenToSink", "Sink")
+
+
+def component_status(instances: Sequence[Seen], status_of: Callable[[Seen], Document]) -> Document:
+    """``FunctionStatus``, ``SourceStatus`` or ``SinkStatus``."""
     return {
         "numInstances": len(instances),
         "numRunning": sum(each.is_running for each in instances),
         "instances": [
-            {"instanceId": number, "status": instance_status(each)}
+            {"instanceId": number, "status": status_of(each)}
             for number, each in enumerate(instances)
         ],
     }

@@ -3,7 +3,14 @@ shown of it."""
 
 from __future__ import annotations
 
-from geminga_functions.admin.reports import Seen, function_stats, function_status
+from geminga_functions.admin.reports import (
+    Seen,
+    component_status,
+    function_stats,
+    instance_status,
+    sink_instance_status,
+    source_instance_status,
+)
 from geminga_functions.instance.status import ExceptionReport, InstanceStatus, Numbers
 
 STATUS = InstanceStatus(
@@ -26,7 +33,7 @@ def test_what_is_seen_reaches_other_workers_whole() -> None:
 
 
 def test_a_status_says_what_runs_and_why_the_rest_does_not() -> None:
-    status = function_status([RUNS, FAILS, UNKNOWN])
+    status = component_status([RUNS, FAILS, UNKNOWN], instance_status)
     assert (status["numInstances"], status["numRunning"]) == (3, 1)
     assert status["instances"][0]["status"] == {
         "running": True,
@@ -55,3 +62,11 @@ def test_stats_of_a_function_are_the_sums_of_its_instances() -> None:
     assert stats["lastInvocation"] == 1_700_000_000_000
     assert stats["instances"][0]["metrics"]["userMetrics"] == {"m_sum": 1.5, "m_count": 1.0}
     assert stats["instances"][2]["metrics"]["avgProcessLatency"] is None
+
+
+def test_sources_and_sinks_have_names_of_their_own_for_numbers() -> None:
+    source, sink = source_instance_status(RUNS), sink_instance_status(RUNS)
+    assert (source["numReceivedFromSource"], source["numWritten"]) == (5, 3)
+    assert (sink["numReadFromPulsar"], sink["numWrittenToSink"]) == (5, 3)
+    assert source["numSourceExceptions"] == sink["numSinkExceptions"] == 1
+    assert source["latestSourceExceptions"] == [{"exceptionString": "user", "timestampMs": 1}]
