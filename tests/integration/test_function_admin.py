@@ -165,6 +165,7 @@ async def test_a_function_lives_and_ends_at_a_worker_that_does_not_lead(workers:
         assert (await http.get(f"{url}/1/status")).json()["running"] is True
         assert (await http.get(f"{url}/2/status")).status_code == 400
 
+    assert (await follower.get(f"{url}/download")).text == GOOD
     assert (await follower.post(f"{url}/restart")).status_code == 204
     updated = await follower.put(url, files=form(BETTER))
     assert (updated.status_code, updated.text) == (200, "")
@@ -265,4 +266,34 @@ async def test_a_built_in_source_needs_no_package(workers: Workers) -> None:
     unknown = {"sourceConfig": (None, json.dumps(config | {"archive": "builtin://no"}))}
     refused = await follower.post(f"{url}2", files=unknown)
     assert refused.json()["reason"] == "Built-in source is not available"
+    assert (await follower.delete(url)).status_code == 204
+
+
+async def test_a_drained_worker_is_left_by_its_instances(workers: Workers) -> None:
+    _, follower = workers.http
+    name = f"f{uuid4().hex[:8]}"
+    url = f"/admin/v3/functions/public/default/{name}"
+    files = form(GOOD, **config_of(name, parallelism=2))
+    assert (await follower.post(url, files=files)).status_code == 200
+    drained, kept = (each.me.worker_id for each in reversed(workers.workers))
+    path = "/admin/v2/worker/leader/drain"
+    asked: dict[str, Any] = {"params": {"workerId": drained}, "follow_redirects": True}
+    assert (await follower.get(path, **asked)).json()["status"] == "NOT_RUN"
+    assert (await follower.put(path, **asked)).status_code == 204
+    assert (await follower.put(path, **asked)).status_code == 409
+
+    async def is_drained() -> bool:
+        return bool((await follower.get(path, **asked)).json()["status"] == "SUCCESS")
+
+    await until_true(is_drained)
+
+    async def all_run_elsewhere() -> bool:
+        assignments = (await follower.get("/admin/v2/worker/assignments")).json()
+        return bool(assignments == {kept: [f"public/default/{name}:{each}" for each in (0, 1)]})
+
+    await until_true(all_run_elsewhere)
+    no_worker = await follower.put(path, params={"workerId": "no"}, follow_redirects=True)
+    assert no_worker.status_code == 400
+    rebalanced = await follower.put("/admin/v2/worker/rebalance", follow_redirects=True)
+    assert rebalanced.status_code == 204
     assert (await follower.delete(url)).status_code == 204

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated
 from urllib.parse import quote
 from uuid import uuid4
 
 from fastapi import APIRouter, Depends, Request
 from starlette.convertors import register_url_convertor
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from geminga_functions.admin.facade import Facade
 from geminga_functions.admin.forms import parts_of
@@ -313,6 +314,24 @@ async def get_instance_status(facade: FacadeArg, kind: KindArg, instance: Instan
 async def get_instance_stats(facade: FacadeArg, instance: InstanceArg) -> Response:
     """What an instance counts."""
     return Json(instance_stats(await facade.seen(instance)))
+
+
+@router.get(ONE + "/download", dependencies=READS)
+async def download(facade: FacadeArg, kind: KindArg, name: NameArg, found: FoundArg) -> Response:
+    """Its package, as it was uploaded."""
+    path = found.packageLocation.packagePath
+    if path.startswith(BUILT_IN):
+        raise RestError(400, f"{kind.word} {name.name} is built in and has no package")
+    chunks = facade.worker.runtime.packages.read(path)
+    # The first part is asked for here: what cannot be read is still an answer of its own then.
+    first = await anext(chunks, b"")
+    return StreamingResponse(_following(first, chunks), media_type="application/octet-stream")
+
+
+async def _following(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for chunk in chunks:
+        yield chunk
 
 
 # --- start, stop, restart

@@ -8,16 +8,18 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_functions.admin.components import FacadeArg, NameArg
+from geminga_functions.admin.facade import NO_LEADER
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.names import InstanceName
 from geminga_functions.worker import INSTANCES_PATH, instances_json
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_cluster
 from geminga_server.rest.answers import Json, no_content
-from geminga_server.rest.errors import RestError
+from geminga_server.rest.errors import RestError, ServedElsewhere
 from geminga_server.rest.parameters import integer_in_path
 
 READS = [on_cluster(Action.READ)]
+CHANGES = [on_cluster(Action.ADMINISTER)]
 INSTANCE = INSTANCES_PATH + "/{tenant}/{namespace}/{name}/{instance}"
 # What a worker waits for at most before it answers another one.
 WAIT_MAX_S = 60.0
@@ -52,6 +54,52 @@ async def get_assignments(facade: FacadeArg) -> Response:
     return Json(instances)
 
 
+@router.put("/admin/v2/worker/rebalance", dependencies=CHANGES)
+async def rebalance(request: Request, facade: FacadeArg) -> Response:
+    """Spread instances evenly over the workers, now."""
+    await _at_leader(request, facade)
+    facade.worker.leadership.wake()
+    return no_content()
+
+
+@router.put("/admin/v2/worker/leader/drain", dependencies=CHANGES)
+async def drain(request: Request, facade: FacadeArg) -> Response:
+    """Move all instances away from a worker; they do not come back while this leader leads."""
+    await _at_leader(request, facade)
+    worker_id = request.query_params.get("workerId", "")
+    if (await facade.worker.membership.members()).find(worker_id) is None:
+        raise RestError(400, f"There is no worker {worker_id!r}")
+    draining = facade.worker.leadership.draining
+    if worker_id in draining:
+        raise RestError(409, f"The worker {worker_id} is being drained already")
+    draining.add(worker_id)
+    facade.worker.leadership.wake()
+    return no_content()
+
+
+@router.get("/admin/v2/worker/leader/drain", dependencies=READS)
+async def get_drain(request: Request, facade: FacadeArg) -> Response:
+    """How far the drain of a worker is: ``LongRunningProcessStatus``."""
+    await _at_leader(request, facade)
+    worker_id = request.query_params.get("workerId", "")
+    if worker_id not in facade.worker.leadership.draining:
+        reason = f"The worker {worker_id!r} was not drained"
+        return Json({"status": "NOT_RUN", "lastError": reason})
+    left = [each for each in facade.worker.assignments.records.values() if each.worker == worker_id]
+    return Json({"status": "RUNNING" if left else "SUCCESS", "lastError": ""})
+
+
+async def _at_leader(request: Request, facade: FacadeArg) -> None:
+    """Return where this worker leads. Raises ``ServedElsewhere`` to the leader, else."""
+    if facade.worker.leadership.is_leader:
+        return
+    leader = await facade.leader()
+    if leader == facade.worker.me:
+        raise RestError(503, NO_LEADER)
+    query = f"?{request.url.query}" if request.url.query else ""
+    raise ServedElsewhere(f"{leader.url}{request.url.path}{query}")
+
+
 @router.get(INSTANCES_PATH, dependencies=READS, include_in_schema=False)
 async def get_instances(facade: FacadeArg) -> Response:
     """What may still run on this worker."""
@@ -74,9 +122,7 @@ async def get_instance(request: Request, facade: FacadeArg, name: NameArg) -> Re
     return Json(seen.to_json())
 
 
-@router.post(
-    INSTANCE + "/restart", dependencies=[on_cluster(Action.ADMINISTER)], include_in_schema=False
-)
+@router.post(INSTANCE + "/restart", dependencies=CHANGES, include_in_schema=False)
 async def restart_instance(request: Request, facade: FacadeArg, name: NameArg) -> Response:
     """End an instance of this worker and start it anew."""
     instance = InstanceName(name, integer_in_path(request, "instance"))
