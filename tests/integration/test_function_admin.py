@@ -297,3 +297,41 @@ async def test_a_drained_worker_is_left_by_its_instances(workers: Workers) -> No
     rebalanced = await follower.put("/admin/v2/worker/rebalance", follow_redirects=True)
     assert rebalanced.status_code == 204
     assert (await follower.delete(url)).status_code == 204
+
+
+COUNTS = """
+from pulsar import Function
+
+
+class Count(Function):
+    def process(self, input, context):
+        for word in input.split():
+            context.incr_counter(word, 1)
+        return str(context.get_state("greeting"))
+"""
+
+
+async def test_state_is_read_and_set_at_any_worker(workers: Workers) -> None:
+    leader, follower = workers.http
+    name = f"f{uuid4().hex[:8]}"
+    url = f"/admin/v3/functions/public/default/{name}"
+    config = config_of(name, className="user_code.Count")
+    assert (await follower.post(url, files=form(COUNTS, **config))).status_code == 200
+    missing = await leader.get(f"{url}/state/a%2Fb")
+    assert missing.json() == {"reason": "key 'a/b' doesn't exist."}
+
+    state = {"state": (None, json.dumps({"key": "greeting", "stringValue": "hello"}))}
+    assert (await follower.post(f"{url}/state/greeting", files=state)).status_code == 200
+    shown = {"key": "greeting", "stringValue": "hello", "version": 1}
+    assert (await leader.get(f"{url}/state/greeting")).json() == shown
+
+    async def is_greeted() -> bool:
+        return await answer(workers, name, b"one two one") == b"b'hello'"
+
+    await until_true(is_greeted)
+    counted = (await follower.get(f"{url}/state/one")).json()
+    two = (await leader.get(f"{url}/state/two")).json()["numberValue"]
+    assert counted["numberValue"] == 2 * two > 0
+    for wrong in ("nothing", json.dumps({"key": "other"}), json.dumps({"byteValue": "?"})):
+        refused = await leader.post(f"{url}/state/greeting", files={"state": (None, wrong)})
+        assert refused.status_code == 400

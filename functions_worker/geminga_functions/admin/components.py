@@ -39,12 +39,14 @@ from geminga_server.rest_calls import RestCall
 
 
 class _Kind(Word):
-    regex = "functions|sources|sinks"
+    # Java's client asks for the singular.
+    regex = "functions|sources?|sinks?"
 
 
 register_url_convertor("component", _Kind())
 
 KINDS = {each.path: each for each in (FUNCTIONS, SOURCES, SINKS)}
+KINDS |= {"source": SOURCES, "sink": SINKS}
 ROOT = "/admin/v3/{kind:component}/{tenant}/{namespace}"
 ONE = ROOT + "/{name}"
 READS = [on_namespace(Action.READ)]

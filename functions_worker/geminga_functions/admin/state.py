@@ -1,0 +1,103 @@
+"""``.../state``: the state of a function, read from its lanes, changed in one of REST's own."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_functions.admin.components import CHANGES, ONE, READS, FacadeArg, FoundArg, NameArg
+from geminga_functions.admin.facade import Facade
+from geminga_functions.admin.forms import parts_of
+from geminga_functions.names import FunctionName
+from geminga_functions.state.changelog import REST_LANE, ChangelogState
+from geminga_server.rest.answers import Json, empty
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import path_value
+
+# Keys may have slashes: upstream's tools send them as they are.
+KEY = ONE + "/state/{key:path}"
+INT64 = 1 << 63
+
+router = APIRouter()
+
+
+@asynccontextmanager
+async def _state(facade: Facade, name: FunctionName) -> AsyncIterator[ChangelogState]:
+    worker = facade.worker
+    namespace = worker.config.pulsar_functions_namespace
+    async with ChangelogState(worker.client, namespace, name, REST_LANE) as state:
+        yield state
+
+
+@router.get(KEY, dependencies=READS)
+async def get_state(
+    request: Request, facade: FacadeArg, name: NameArg, found: FoundArg
+) -> Response:
+    """The value of a key, or a counter."""
+    del found
+    key = path_value(request, "key")
+    async with _state(facade, name) as state:
+        value, version = state.get(key), state.version(key)
+        if value is None and not state.has_counter(key):
+            raise RestError(404, f"key '{key}' doesn't exist.")
+        answer: dict[str, Any] = {"key": key}
+        if value is None:
+            answer |= {"numberValue": state.counter(key), "version": 0}
+        else:
+            answer |= _shown(value) | {"version": version}
+        return Json(answer)
+
+
+@router.post(KEY, dependencies=CHANGES)
+async def put_state(
+    request: Request, facade: FacadeArg, name: NameArg, found: FoundArg
+) -> Response:
+    """Set the value of a key. Raises ``RestError`` 400."""
+    del found
+    key = path_value(request, "key")
+    given: Any = None
+    content_type = request.headers.get("content-type", "")
+    async for part in parts_of(content_type, request.stream()):
+        if part.name == "state":
+            try:
+                given = json.loads(await part.read())
+            except ValueError as error:
+                raise RestError(400, f"The state is no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise RestError(400, "The form should have a part 'state', a JSON object")
+    if given.get("key") not in (None, key):
+        raise RestError(400, "The key in the path is another one than that of the state")
+    async with _state(facade, name) as state:
+        _set(state, key, given)
+        await state.commit()
+    return empty()
+
+
+def _set(state: ChangelogState, key: str, given: dict[str, Any]) -> None:
+    match given:
+        case {"numberValue": int(number)} if -INT64 <= number < INT64:
+            state.increment(key, number - state.counter(key))
+        case {"stringValue": str(text)} if text:
+            state.put(key, text.encode())
+        case {"byteValue": str(text)}:
+            try:
+                state.put(key, base64.b64decode(text, validate=True))
+            except binascii.Error:
+                raise RestError(400, "byteValue should be Base64") from None
+        case _:
+            raise RestError(400, "The state should have a stringValue, byteValue or numberValue")
+
+
+def _shown(value: bytes) -> dict[str, str]:
+    """Text as text, else the bytes."""
+    try:
+        return {"stringValue": value.decode()}
+    except UnicodeDecodeError:
+        return {"byteValue": base64.b64encode(value).decode()}
