@@ -93,7 +93,10 @@ class Heartbeats(Service):
             log.warning("heartbeat is not stored", extra={"reason": str(error)})
             return
         until_s = sent_s + self._lease_s
-        if self._clock.monotonic() < until_s:
+        # A lease that ended before its renewal was stored stays ended, also where the heartbeat was
+        # sent in time: the leader may have given the instances of this session away meanwhile.
+        renewable_until_s = until_s if sent_s >= self._lease_until_s else self._lease_until_s
+        if self._clock.monotonic() < renewable_until_s:
             self._lease_until_s = until_s
             self._on_lease(self._session, until_s)
 
