@@ -148,7 +148,7 @@ class World:
         self.moves += len(orders.assign)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_no_instance_runs_at_two_workers(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS):
@@ -156,7 +156,7 @@ def test_no_instance_runs_at_two_workers(seed: int) -> None:
     assert world.moves > 0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_in_the_end_everything_runs_evenly_and_nothing_moves(seed: int) -> None:
     world = World(seed)
     for _ in range(100):
@@ -165,7 +165,7 @@ def test_in_the_end_everything_runs_evenly_and_nothing_moves(seed: int) -> None:
     for worker in world.workers.values():
         worker.is_reachable = True
     world.random = CalmRandom(seed)
-    for _ in range(60):
+    for _ in range(30):
         world.step()
     wanted = {
         InstanceName(name, number)
