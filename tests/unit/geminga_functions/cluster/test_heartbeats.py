@@ -8,24 +8,20 @@ from typing import Self, cast
 
 from geminga import Client, ClientError
 from geminga_functions.cluster.heartbeats import SESSION_PROPERTY, Heartbeats
-from geminga_runtime.clock import Clock
+from geminga_simulation.clock import SimulatedClock
 
 LEASE_S = 3.0
 LOST = -1.0
 
 
 class Topic:
-    """A client, its producer and the clock in one: each heartbeat takes as long as the script
-    says, and none ends after the script."""
+    """A client and its producer in one: each heartbeat takes as long as the script says, and none
+    ends after the script."""
 
     def __init__(self, *durations_s: float) -> None:
         self._durations_s = iter(durations_s)
-        self._now_s = 0.0
         self.is_through = asyncio.Event()
         self.sessions: list[str] = []
-
-    def monotonic(self) -> float:
-        return self._now_s
 
     def producer(self, _topic: str, **_options: object) -> Topic:
         return self
@@ -43,26 +39,28 @@ class Topic:
             self.is_through.set()
             await asyncio.Event().wait()
         elif duration_s == LOST:
-            self._now_s += LEASE_S
+            await asyncio.sleep(LEASE_S)
             raise ClientError("no receipt")
         else:
-            self._now_s += duration_s
+            await asyncio.sleep(duration_s)
 
 
 async def leases_of(topic: Topic) -> list[tuple[str, float]]:
     """The leases that the heartbeats on ``topic`` give, as sessions and their ends."""
     leases: list[tuple[str, float]] = []
+    clock = SimulatedClock()
+    began_s = clock.monotonic()
     names: Iterator[str] = iter("abcdefgh")
     heartbeats = Heartbeats(
         cast("Client", topic),
         "coordinate",
         "w",
         lease_s=LEASE_S,
-        clock=cast("Clock", topic),
-        on_lease=lambda session, until_s: leases.append((session, until_s)),
+        clock=clock,
+        on_lease=lambda session, until_s: leases.append((session, until_s - began_s)),
         make_session=lambda: next(names),
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async with heartbeats:
             await topic.is_through.wait()
     return leases
