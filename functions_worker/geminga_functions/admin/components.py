@@ -45,8 +45,11 @@ class _Kind(Word):
 
 register_url_convertor("component", _Kind())
 
-KINDS = {each.path: each for each in (FUNCTIONS, SOURCES, SINKS)}
-KINDS |= {"source": SOURCES, "sink": SINKS}
+KINDS = {
+    **{each.path: each for each in (FUNCTIONS, SOURCES, SINKS)},
+    "source": SOURCES,
+    "sink": SINKS,
+}
 ROOT = "/admin/v3/{kind:component}/{tenant}/{namespace}"
 ONE = ROOT + "/{name}"
 READS = [on_namespace(Action.READ)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,7 +29,7 @@ router = APIRouter()
 
 
 @asynccontextmanager
-async def _state(facade: Facade, name: FunctionName) -> AsyncIterator[ChangelogState]:
+async def _state(facade: Facade, name: FunctionName) -> AsyncGenerator[ChangelogState]:
     worker = facade.worker
     namespace = worker.config.pulsar_functions_namespace
     async with ChangelogState(worker.client, namespace, name, REST_LANE) as state:
