@@ -335,3 +335,14 @@ async def test_state_is_read_and_set_at_any_worker(workers: Workers) -> None:
     for wrong in ("nothing", json.dumps({"key": "other"}), json.dumps({"byteValue": "?"})):
         refused = await leader.post(f"{url}/state/greeting", files={"state": (None, wrong)})
         assert refused.status_code == 400
+
+
+async def test_what_is_built_in_is_listed_as_java_s_client_asks(workers: Workers) -> None:
+    _, http = workers.http
+    sources = (await http.get("/admin/v3/source/builtinsources")).json()
+    assert [each["name"] for each in sources] == ["data-generator", "file"]
+    assert all(each["description"] and each["sourceClass"] for each in sources)
+    sinks = (await http.get("/admin/v3/sink/builtinsinks")).json()
+    assert [each["name"] for each in sinks] == ["http"]
+    assert (await http.get("/admin/v3/functions/connectors")).json() == sources + sinks
+    assert (await http.post("/admin/v3/sources/reloadBuiltInSources")).status_code == 204
