@@ -346,3 +346,16 @@ async def test_what_is_built_in_is_listed_as_java_s_client_asks(workers: Workers
     assert [each["name"] for each in sinks] == ["http"]
     assert (await http.get("/admin/v3/functions/connectors")).json() == sources + sinks
     assert (await http.post("/admin/v3/sources/reloadBuiltInSources")).status_code == 204
+
+
+async def test_a_function_is_triggered_and_its_result_answered(workers: Workers) -> None:
+    _, http = workers.http
+    name = f"f{uuid4().hex[:8]}"
+    url = f"/admin/v3/functions/public/default/{name}"
+    assert (await http.post(url, files=form(GOOD, **config_of(name)))).status_code == 200
+    shown = await http.post(f"{url}/trigger", files={"data": (None, "hello")})
+    assert (shown.status_code, shown.text) == (200, "hello!")
+    topic = {"data": (None, "hello"), "topic": (None, "another")}
+    refused = await http.post(f"{url}/trigger", files=topic)
+    assert refused.status_code == 400
+    assert "another" in refused.json()["reason"]

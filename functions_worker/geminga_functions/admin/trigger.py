@@ -1,0 +1,86 @@
+"""``POST .../trigger``: send a function one message, and answer with what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+import geminga
+from geminga_functions.admin.components import CHANGES, ONE, FacadeArg, FoundArg, KindArg
+from geminga_functions.admin.forms import parts_of
+from geminga_functions.instance.settling import INPUT_MESSAGE_ID
+from geminga_protocol.functions.functions_pb2 import FunctionMetaData
+from geminga_server.rest.answers import empty
+from geminga_server.rest.errors import RestError
+
+# A function that takes longer is asked for its results by other means.
+RESULT_TIMEOUT_S = 20.0
+
+router = APIRouter()
+
+
+@router.post(ONE + "/trigger", dependencies=CHANGES)
+async def trigger(request: Request, facade: FacadeArg, kind: KindArg, found: FoundArg) -> Response:
+    """Publish ``data``, or the content of ``dataStream``, to ``topic``, which may be left out where
+    there is one input; answer with the result. Raises ``RestError`` 400 and 408."""
+    data, topic = b"", ""
+    async for part in parts_of(request.headers.get("content-type", ""), request.stream()):
+        if part.name in ("data", "dataStream"):
+            data = await part.read()
+        elif part.name == "topic":
+            topic = (await part.read()).decode("utf-8", "replace").strip()
+    if kind.path != "functions":
+        raise RestError(400, f"A {kind.word.lower()} cannot be triggered")
+    topic = _input_of(found, topic)
+    output = found.functionDetails.sink.topic
+    client = facade.worker.client
+    try:
+        async with asyncio.timeout(RESULT_TIMEOUT_S):
+            if not output:
+                async with client.producer(topic, batching=None) as producer:
+                    await producer.send(data)
+                return empty()
+            return await _result_of(client, topic, output, data)
+    except TimeoutError:
+        raise RestError(408, "Request Timeout") from None
+
+
+def _input_of(found: FunctionMetaData, topic: str) -> str:
+    """The input that is meant. Raises ``RestError`` 400."""
+    inputs = [
+        name
+        for name, spec in found.functionDetails.source.inputSpecs.items()
+        if not spec.isRegexPattern
+    ]
+    if not topic and len(inputs) == 1:
+        return inputs[0]
+    if not topic:
+        raise RestError(400, "Function in trigger function has several inputs: say which topic")
+    if topic not in inputs:
+        raise RestError(400, f"Function in trigger function has unidentified topic {topic}")
+    return topic
+
+
+async def _result_of(client: geminga.Client, topic: str, output: str, data: bytes) -> Response:
+    async with (
+        client.reader(output, geminga.LATEST) as results,
+        client.producer(topic, batching=None) as producer,
+    ):
+        sent = await producer.send(data)
+        async for result in results:
+            if _is_of(result, sent):
+                return Response(result.data, media_type="application/json")
+    raise TimeoutError
+
+
+def _is_of(result: geminga.Message[bytes], sent: geminga.MessageId) -> bool:
+    """Whether the result names that message as what it came of."""
+    text = result.properties.get(INPUT_MESSAGE_ID, "")
+    try:
+        return geminga.MessageId.from_bytes(base64.urlsafe_b64decode(text)) == sent
+    except (ValueError, binascii.Error, geminga.ClientError):
+        return False
