@@ -19,6 +19,7 @@ from random import Random
 import geminga
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
+from geminga_functions.metrics import WorkerNumbers
 from geminga_functions.worker import INSTANCES_PATH, Worker, instances_json
 from geminga_protocol.pulsar.features import SERVER_VERSION
 from geminga_runtime.clock import SystemClock
@@ -54,6 +55,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
     tune_memory()
     files = open_files()
     clock = SystemClock()
+    began_s = clock.monotonic()
     metrics = PartMetrics(PART)
     config = replace(config, worker_port=free_port(config.bind_address, config.worker_port))
     me = identity(config)
@@ -85,6 +87,9 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         await stack.enter_async_context(worker)
         # It takes a third of a second, in which this worker leads already, and runs instances.
         app.rest = await asyncio.to_thread(rest_app, worker)
+        start_up_ms = (clock.monotonic() - began_s) * 1000
+        numbers = await stack.enter_async_context(WorkerNumbers(worker, start_up_ms))
+        metrics.register(numbers.families)
         addresses = {"web": me.url, "metrics": f"{me.url}/metrics/"}
         log.info("functions worker serves", extra={"worker": str(me), **addresses})
         commands = PartCommands(shutdown=stop.ask, check_health=worker.check_health)
