@@ -9,6 +9,7 @@ import pulsar
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import SEND_TIMEOUT_MS
 from tests.integration.rest import rest
+from tests.integration.waiting import eventually
 
 NAMESPACE = "persistent://public/default"
 RECEIVE_TIMEOUT_MS = 60_000
@@ -47,6 +48,10 @@ class Sending:
     def flush(self) -> None:
         """Wait for the receipts; none may be missing, and no send may have failed."""
         self._producer.flush()
+        # The client's own thread calls back, which may come a moment after `flush` has returned.
+        eventually(
+            lambda: len(self.confirmed) + len(self.failures), lambda told: told >= self._count
+        )
         assert self.failures == []
         assert set(self.confirmed) == set(range(self._count))
 
