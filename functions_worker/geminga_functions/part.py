@@ -7,7 +7,6 @@ wrong; the worker itself begins when brokers answer, and the supervisor is told 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ import geminga
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.metrics import WorkerNumbers
-from geminga_functions.worker import INSTANCES_PATH, Worker, instances_json
+from geminga_functions.worker import Worker
 from geminga_protocol.pulsar.features import SERVER_VERSION
 from geminga_runtime.clock import SystemClock
 from geminga_server.authorization import Resource
@@ -39,6 +38,7 @@ from geminga_server.supervision import part_name
 log = logging.getLogger(__name__)
 
 PART = "functions-worker"
+STARTING = b'{"reason":"this functions worker is starting"}'
 # A worker publishes records and heartbeats; instances in threads have clients of their own.
 MEMORY_LIMIT_BYTES = 64 * 1024 * 1024
 
@@ -74,7 +74,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
             random=Random(),  # noqa: S311  # jitter, no secrets
         )
         own = part_app(metrics, check_health=worker.check_health, resource=Resource.cluster(PART))
-        app = Front(worker, own)
+        app = Front(own)
         http = HttpServer(
             app,
             config.bind_address,
@@ -113,29 +113,20 @@ def rest_app(worker: Worker) -> AsgiApp:
 
 
 class Front:
-    """What the worker's port answers: its own paths and the leader's question from the first
-    moment, REST once ``rest`` is there."""
+    """What the worker's port answers: its own paths from the first moment, REST once ``rest`` is
+    there."""
 
-    def __init__(self, worker: Worker, own: AsgiApp) -> None:
+    def __init__(self, own: AsgiApp) -> None:
         self.rest: AsgiApp | None = None
-        self._worker = worker
         self._own = own
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        path: str = scope["path"]
-        if path == INSTANCES_PATH:
-            await send_json(send, 200, instances_json(self._worker.present()))
-        elif not path.startswith("/admin/"):
+        if not scope["path"].startswith("/admin/"):
             await self._own(scope, receive, send)
-        elif self.rest is None:
-            await send_json(send, 503, {"reason": "this functions worker is starting"})
-        else:
+        elif self.rest is not None:
             await self.rest(scope, receive, send)
-
-
-async def send_json(send: Send, status: int, content: object) -> None:
-    """Answer with ``content``."""
-    headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps(content).encode()})
+        else:
+            headers = [(b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 503, "headers": headers})
+            await send({"type": "http.response.body", "body": STARTING})
