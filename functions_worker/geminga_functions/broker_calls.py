@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from urllib.parse import quote
 
 from geminga_server.errors import ServerUnreachable
 from geminga_server.rest_calls import RestAnswer, RestCall, RestCalls
+
+
+def topic_url(web_url: str, topic: str, rest: str) -> str:
+    """Where ``rest`` of the topic with that whole name is asked for."""
+    domain, _, local = topic.partition("://")
+    return f"{web_url.rstrip('/')}/admin/v2/{domain}/{quote(local)}{rest}"
 
 
 def web_urls_of(setting: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from random import Random
 
 from geminga import Client, Message
-from geminga_functions.broker_calls import BrokerCalls, web_urls_of
+from geminga_functions.broker_calls import BrokerCalls, topic_url, web_urls_of
 from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
 from geminga_functions.cluster.heartbeats import Heartbeats
 from geminga_functions.cluster.keyed_log import KeyedLog
@@ -165,8 +165,7 @@ class Worker(Service):
         if not self.leadership.is_leader:
             return
         for each in (self.functions, self.assignments):
-            domain, _, rest = each.topic.partition("://")
-            url = f"{self.web_url}/admin/v2/{domain}/{rest}/compaction"
+            url = topic_url(self.web_url, each.topic, "/compaction")
             try:
                 answer = await self.calls.call(RestCall("PUT", url))
             except ServerUnreachable as error:

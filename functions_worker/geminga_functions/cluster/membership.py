@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from geminga_functions.broker_calls import topic_url
 from geminga_functions.errors import ClusterUnknown
 from geminga_server.errors import ServerUnreachable
 from geminga_server.rest_calls import RestCall, RestCalls
@@ -57,8 +58,7 @@ class Membership:
     def __init__(self, calls: RestCalls, web_url: str, topic: str, subscription: str) -> None:
         self._calls = calls
         self._subscription = subscription
-        domain, _, rest = topic.partition("://")
-        self._url = f"{web_url.rstrip('/')}/admin/v2/{domain}/{rest}/stats"
+        self._url = topic_url(web_url, topic, "/stats")
 
     async def members(self) -> Members:
         """The workers at this moment. Raises ``ClusterUnknown``."""

@@ -15,9 +15,9 @@ import re
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote
 
 import geminga
+from geminga_functions.broker_calls import topic_url
 from geminga_functions.errors import PackageDamaged, PackageNotFound, PackageTooLarge
 from geminga_server.rest_calls import RestCall, RestCalls
 
@@ -57,7 +57,7 @@ class PackageStore:
     ) -> None:
         self._client = client
         self._calls = calls
-        self._web_url = web_url.rstrip("/")
+        self._web_url = web_url
         self._namespace = namespace
 
     def topic(self, path: str) -> str:
@@ -147,8 +147,7 @@ class PackageStore:
         return await self._call("GET", topic, "/stats") != 404
 
     async def _call(self, method: str, topic: str, rest: str) -> int:
-        local = topic.removeprefix("persistent://")
-        url = f"{self._web_url}/admin/v2/persistent/{quote(local)}{rest}"
+        url = topic_url(self._web_url, topic, rest)
         return (await self._calls.call(RestCall(method, url))).status
 
 
