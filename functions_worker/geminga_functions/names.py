@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 
 from geminga_functions.errors import InvalidName
+
+# What of a path is still readable in the name of its topic; the digest makes it unique.
+SLUG_CHARACTERS_MAX = 100
+NOT_IN_SLUGS = re.compile(r"[^A-Za-z0-9.-]+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,3 +51,13 @@ class InstanceName:
 
     def __str__(self) -> str:
         return f"{self.function}:{self.instance}"
+
+
+def slug_of(path: str) -> str:
+    """``path`` in characters that names of topics may have; different paths may give the same."""
+    return NOT_IN_SLUGS.sub("-", path)
+
+
+def digest_of(path: str) -> str:
+    """A word that no other path has."""
+    return hashlib.sha256(path.encode()).hexdigest()[:16]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +18,7 @@ from typing import Final
 import geminga
 from geminga_functions.broker_calls import topic_url
 from geminga_functions.errors import PackageDamaged, PackageNotFound, PackageTooLarge
+from geminga_functions.names import SLUG_CHARACTERS_MAX, digest_of, slug_of
 from geminga_server.rest_calls import RestCall, RestCalls
 
 log = logging.getLogger(__name__)
@@ -31,9 +31,6 @@ PACKAGE_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024
 PARTS_AHEAD: Final = 4
 PART_TIMEOUT_S: Final = 30.0
 SUBSCRIPTION: Final = "package"
-# What of a path is still readable in the name of its topic; the digest makes it unique.
-SLUG_CHARACTERS_MAX: Final = 100
-NOT_IN_SLUGS: Final = re.compile(r"[^A-Za-z0-9.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +59,8 @@ class PackageStore:
 
     def topic(self, path: str) -> str:
         """The name of the topic of a package."""
-        slug = NOT_IN_SLUGS.sub("-", path)[-SLUG_CHARACTERS_MAX:].strip("-")
-        digest = hashlib.sha256(path.encode()).hexdigest()[:16]
-        return f"persistent://{self._namespace}/package-{slug}-{digest}"
+        slug = slug_of(path)[-SLUG_CHARACTERS_MAX:].strip("-")
+        return f"persistent://{self._namespace}/package-{slug}-{digest_of(path)}"
 
     async def store(self, path: str, file_name: str, chunks: AsyncIterable[bytes]) -> StoredPackage:
         """Store a package; one that has this path is replaced.

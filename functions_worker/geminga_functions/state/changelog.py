@@ -8,16 +8,14 @@ the lane ``rest``. Opening reads all lanes to their ends.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
 import geminga
 from geminga_functions.errors import StateChanged, StateDamaged, StateTooLarge
-from geminga_functions.names import FunctionName
+from geminga_functions.names import SLUG_CHARACTERS_MAX, FunctionName, digest_of, slug_of
 from geminga_functions.state.table import StateTable
 from geminga_runtime.service import Service
 
@@ -28,16 +26,13 @@ READ_AT_ONCE = 1000
 # How soon an instance follows a lane that is new: of another instance that changes state for the
 # first time, or of REST.
 REFRESH_S = 1.0
-# What is still readable of a function's name in its topics; the digest makes them unique.
-SLUG_CHARACTERS_MAX = 100
-NOT_IN_SLUGS = re.compile(r"[^A-Za-z0-9.-]+")
 
 
 def lane_prefix(namespace: str, function: FunctionName) -> str:
     """What the names of all lanes of a function begin with."""
-    slug = NOT_IN_SLUGS.sub("-", str(function))[:SLUG_CHARACTERS_MAX].strip("-")
-    digest = hashlib.sha256(str(function).encode()).hexdigest()[:16]
-    return f"persistent://{namespace}/state-{slug}-{digest}-"
+    path = str(function)
+    slug = slug_of(path)[:SLUG_CHARACTERS_MAX].strip("-")
+    return f"persistent://{namespace}/state-{slug}-{digest_of(path)}-"
 
 
 async def lanes_of(
