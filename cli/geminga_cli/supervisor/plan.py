@@ -264,8 +264,8 @@ def proxy_options(
 def functions_worker_options(
     settings: StandaloneSettings, ports_of: PortsOf, name: str
 ) -> Mapping[str, str]:
-    """What the functions worker ``name`` is told: all brokers, and folders of its own. What it runs
-    is the code of whoever reaches it, so it stays on this machine, behind proxies and brokers."""
+    """What the functions worker ``name`` is told: all brokers, and folders of its own. It
+    runs any code that it is sent, so it stays on this machine, behind proxies."""
     directory = settings.data_directory / name
     brokers = [ports_of(each) for each in settings.brokers]
     host = settings.advertised_host
