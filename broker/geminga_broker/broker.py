@@ -33,6 +33,8 @@ from geminga_broker.ownership.placement import EvenlySpread
 from geminga_broker.policies.follower import PolicyFollower
 from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.producer_names import ProducerNames
+from geminga_broker.replication.remote_clusters import RemoteClusters
+from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.directory import Successor, TopicDirectory
@@ -109,9 +111,9 @@ class Broker(Service):
         self.policies = PolicyResolver(
             config.policies, self.namespaces.policies, cluster=config.cluster
         )
+        self.remotes = RemoteClusters(Clusters(coordination), network=network, random=random)
         self.topics = self._new_topics()
-        bundle_of = self.ownership.last_bundle_of
-        self._maintenance = TopicMaintenance(self.topics, clock, bundle_of=bundle_of)
+        self._maintenance = self._new_maintenance()
         self.non_persistent_topics = self._new_non_persistent_topics()
         self.discovery = self._new_discovery()
         self._context = self._session_context()
@@ -134,6 +136,7 @@ class Broker(Service):
         await self._listen(stack)
         await stack.enter_async_context(self.ownership)
         await stack.enter_async_context(self._factory)
+        await stack.enter_async_context(self.remotes)
         await stack.enter_async_context(self.topics)
         await stack.enter_async_context(self.topic_lists)
         stack.callback(self._close_connections)
@@ -238,7 +241,17 @@ class Broker(Service):
             owns=self.ownership.owns,
             policies=self.policies,
             config=self.config.topics,
+            replication=Surroundings(
+                remotes=self.remotes,
+                clock=self._clock,
+                random=self._random,
+                config=self.config.replication,
+                partitions_of=self.partitioned_topics.partitions,
+            ),
         )
+
+    def _new_maintenance(self) -> TopicMaintenance:
+        return TopicMaintenance(self.topics, self._clock, bundle_of=self.ownership.last_bundle_of)
 
     def _new_non_persistent_topics(self) -> NonPersistentTopics:
         return NonPersistentTopics(
@@ -327,7 +340,7 @@ class Broker(Service):
             cluster=self.config.cluster,
             version=PULSAR_VERSION,
             broker=self.administration,
-            clusters=Clusters(self._coordination),
+            clusters=self.remotes.clusters,
             tenants=Tenants(self._coordination),
             namespaces=self.namespaces,
             partitioned_topics=self.partitioned_topics,

@@ -19,6 +19,7 @@ from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.listeners import BindAddress, ListenerConfig
 from geminga_broker.ownership.load import LoadReportConfig
 from geminga_broker.policies.effective import PolicyConfig
+from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.config import TopicsConfig
 from geminga_ledger import LedgerConfig
@@ -86,6 +87,7 @@ class BrokerConfig(PartConfig):
     policies: Annotated[PolicyConfig, INLINE] = field(default_factory=PolicyConfig)
     topics: Annotated[TopicsConfig, INLINE] = field(default_factory=TopicsConfig)
     admin: Annotated[AdminConfig, INLINE] = field(default_factory=AdminConfig)
+    replication: Annotated[ReplicationConfig, INLINE] = field(default_factory=ReplicationConfig)
     load_reports: Annotated[LoadReportConfig, INLINE] = field(default_factory=LoadReportConfig)
     load_manager: Annotated[LoadManagerConfig, INLINE] = field(default_factory=LoadManagerConfig)
     hand_on_budget_s: Annotated[float, Ge(0)] = 2.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from geminga_cluster.errors import ClusterExists, ClusterNotFound
 from geminga_cluster.watched import watched_values
 from geminga_protocol.pulsar.topic_names import is_entity_name
@@ -20,6 +22,15 @@ class Clusters:
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
         self._records = watched_values(coordination, ClusterData.decode)
+
+    def follow(self, on_changed: Callable[[str | None], None]) -> None:
+        """Call ``on_changed`` with the name of a cluster whose record has changed since it was
+        read, or may have; with None when that is so of all."""
+
+        def stale(path: str | None) -> None:
+            on_changed(None if path is None else path.rpartition("/")[2])
+
+        self._records.follow(stale)
 
     @staticmethod
     def _path(name: str) -> str:

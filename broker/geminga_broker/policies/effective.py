@@ -35,6 +35,12 @@ from geminga_broker.policies.publishing import (
     PublishPolicies,
     publish_policies,
 )
+from geminga_broker.policies.replication import (
+    NOT_REPLICATED,
+    NOT_SAID,
+    ReplicationPolicies,
+    replication,
+)
 from geminga_broker.policies.schemas import (
     BY_DEFAULT,
     SchemaConfig,
@@ -82,7 +88,8 @@ class PolicyConfig:
 class EffectivePolicies:
     """How a topic's log is kept, what of it is retained, how large its backlog may be, how it may
     be published to, how much of it may be with consumers, how long it lives, who may
-    subscribe, how fast its consumers are served, and which schemas it may have."""
+    subscribe, how fast its consumers are served, which schemas it may have, and to which clusters
+    it is replicated."""
 
     log: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
     retention: Retention = field(default_factory=Retention)
@@ -96,6 +103,7 @@ class EffectivePolicies:
     inactivity: Inactivity = NEVER
     dispatching: DispatchPolicies = DISPATCH_FREELY
     schemas: SchemaPolicies = BY_DEFAULT
+    replication: ReplicationPolicies = NOT_SAID
 
 
 def effective_policies(
@@ -116,6 +124,7 @@ def effective_policies(
         inactivity=inactivity(config.inactivity, config.auto_creation, said),
         dispatching=dispatch_policies(config.dispatching, said),
         schemas=schema_policies(config.schemas, said, is_system=is_system),
+        replication=replication(said),
     )
     if not is_system:
         return held
@@ -126,6 +135,7 @@ def effective_policies(
         subscribing=SUBSCRIBE_FREELY,
         inactivity=NEVER,
         dispatching=DISPATCH_FREELY,
+        replication=NOT_REPLICATED,
     )
 
 

@@ -63,6 +63,7 @@ class TopicPolicies:
     compaction_threshold_bytes: int | None = None
     schema_compatibility_strategy: str | None = None
     schema_validation_enforced: bool | None = None
+    replication_clusters: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class PolicyResolver:
     ) -> None:
         self.config = config
         self._policies_of = policies_of
-        self._cluster = cluster
+        self.cluster = cluster
         self._common = effective_policies(config, Levels(cluster=cluster))
         # By namespace, and whether the topic is the brokers' own.
         self._resolved: dict[tuple[NamespaceName, bool], tuple[Policies, EffectivePolicies]] = {}
@@ -63,7 +63,7 @@ class PolicyResolver:
         if known is None or known[0] is not policies:
             if len(self._resolved) >= NAMESPACES_KEPT_MAX:
                 self._resolved.clear()
-            said = Levels(namespace=policies, cluster=self._cluster)
+            said = Levels(namespace=policies, cluster=self.cluster)
             held = effective_policies(self.config, said, is_system=kind[1])
             known = self._resolved[kind] = policies, sharing(held, self._common)
         return known[1]

@@ -113,8 +113,10 @@ class Handshake(CommandGroup):
         session.protocol_version = agreed_version(command.protocol_version)
         is_exposed = context.config.exposing_broker_entry_metadata_to_client_enabled
         session.gets_broker_entries = is_exposed and knows_broker_entries(command)
+        flags = command.feature_flags
+        session.tells_source_positions = flags.supports_repl_dedup_by_lid_and_eid
         session.forwarded = Forwarded.of(command)
-        self._knows_refresh = command.feature_flags.supports_auth_refresh
+        self._knows_refresh = flags.supports_auth_refresh
         name = method_name(command)
         self._method = context.authentication.methods.get(name)
         if self._method is not None:

@@ -16,6 +16,7 @@ from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_tas
 from geminga_broker.sessions.schemas import schema_of, topic_schemas
 from geminga_broker.sessions.session import Session
 from geminga_broker.topics.producing.producers import Producer, ProducerRequest
+from geminga_broker.topics.producing.replicated import ReplicatorProducer
 from geminga_protocol.errors import ChecksumMismatch, WireError
 from geminga_protocol.framing import Bounds
 from geminga_protocol.pulsar import api_pb2 as api
@@ -28,6 +29,7 @@ from geminga_protocol.pulsar.answers import (
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.integers import signed, unsigned
 from geminga_protocol.pulsar.message_count import take_payload
+from geminga_protocol.pulsar.replication import is_replicator
 from geminga_protocol.pulsar.send import parse_send
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action, Resource
@@ -208,13 +210,17 @@ class ProducerCommands(CommandGroup):
             is_encrypting=command.encrypted,
             metadata={pair.key: pair.value for pair in command.metadata},
         )
-        producer = Producer(
+        kind = ReplicatorProducer if is_replicator(request.name) else Producer
+        producer = kind(
             session,
             request,
             connected_at_ms=context.clock.wall_ms(),
             on_closed=partial(self._closed_by_topic, name),
             on_settled=partial(self._settled, command),
         )
+        if isinstance(producer, ReplicatorProducer):
+            # Without a log there are no positions.
+            producer.is_positioned = session.tells_source_positions and name.is_persistent
         schema = schema_of(command.schema) if command.HasField("schema") else None
         producer.schema_version = await topic_schemas(context, topic).admit_producer(schema)
         if command.initial_subscription_name:

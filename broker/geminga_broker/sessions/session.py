@@ -46,6 +46,8 @@ class Session:
         self.client_version = ""
         self.protocol_version = 0
         self.gets_broker_entries = False
+        # As other clusters' replicators do: whose receipts then tell positions in their logs.
+        self.tells_source_positions = False
         self.forwarded: Forwarded | None = None
         # Neither slow nor closed: an attribute, for dispatchers read it with every run.
         self.is_writable = True

@@ -20,6 +20,7 @@ from geminga_broker.managed_ledger.nothing import NO_TEXTS
 from geminga_broker.ownership.address import Owner
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PolicyResolver, no_policies
+from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.topics.config import TopicsConfig
 from geminga_broker.topics.part import TopicServices
 from geminga_broker.topics.topic import Topic
@@ -66,6 +67,7 @@ class TopicDirectory(Service):
         owns: Callable[[TopicName], bool],
         policies: PolicyResolver | None = None,
         config: TopicsConfig | None = None,
+        replication: Surroundings | None = None,
     ) -> None:
         super().__init__()
         self._factory = factory
@@ -73,7 +75,13 @@ class TopicDirectory(Service):
         self._owns = owns
         self._policies = policies or PolicyResolver(PolicyConfig(log=factory.config), no_policies)
         self._config = config or TopicsConfig()
-        self.services = TopicServices(factory, clock, self._policies.config)
+        self.services = TopicServices(
+            factory,
+            clock,
+            self._policies.config,
+            cluster=self._policies.cluster,
+            replication=replication,
+        )
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, Topic] = {}
         self.load_durations = Durations()

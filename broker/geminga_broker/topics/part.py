@@ -21,6 +21,7 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies, PolicyConfig
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
+from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.schemas.storage import SchemaStorage
 from geminga_broker.subscriptions.rate_limiter import LimitOf, RateLimiter
@@ -45,11 +46,22 @@ class TopicServices:
 
     ``broker_rate`` limits what is published to all topics together, ``broker_gate`` what is
     dispatched from them; each is None where the broker has no such limit. ``publish_durations`` is
-    the histogram of how long entries take to become durable.
+    the histogram of how long entries take to become durable. ``cluster`` is the brokers' own, and
+    ``replication`` is what replicators to others share; None: no topic is replicated.
     """
 
-    def __init__(self, factory: ManagedLedgerFactory, clock: Clock, config: PolicyConfig) -> None:
+    def __init__(
+        self,
+        factory: ManagedLedgerFactory,
+        clock: Clock,
+        config: PolicyConfig,
+        *,
+        cluster: str,
+        replication: Surroundings | None = None,
+    ) -> None:
         self.factory = factory
+        self.cluster = cluster
+        self.replication = replication
         self.clock = clock
         self.config = config
         storage = SchemaStorage(factory.coordination, factory.ledgers, config.log)

@@ -13,6 +13,7 @@ from geminga_broker.topics.producing.deduplication import TopicDeduplication
 from geminga_broker.topics.producing.publish_gate import DelayLimit
 from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_broker.topics.topic_compaction import TopicCompaction
+from geminga_broker.topics.topic_replication import TopicReplication
 
 # Of a topic that keeps its messages.
 STORED: tuple[type[TopicPart], ...] = (
@@ -23,6 +24,7 @@ STORED: tuple[type[TopicPart], ...] = (
     Backlog,
     MessageExpiry,
     StoredSubscriptions,
+    TopicReplication,
 )
 # Of one that does not.
 VOLATILE: tuple[type[TopicPart], ...] = (

@@ -44,6 +44,9 @@ class StandaloneSettings:
 
     data_directory: Path = Path("data")
     """Everything that the cluster keeps."""
+    cluster: str = STANDALONE
+    """The cluster's name, by which others know it and its namespaces say where they are: choose it
+    before the first start."""
     broker_port: Port = 6650
     """The port of the Pulsar protocol; 0 takes a free one."""
     web_port: Port = 8080
@@ -84,12 +87,6 @@ class StandaloneSettings:
     def log_level(self) -> str:
         """From which level on everything logs."""
         return "WARNING" if self.quiet else "INFO"
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's name: that of a standalone also where it has grown, as namespaces name the
-        cluster that they live in."""
-        return STANDALONE
 
     @property
     def bookies(self) -> tuple[str, ...]:
@@ -280,7 +277,7 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
         "sync": "sync",
     },
     BROKER: {
-        "cluster": "",
+        "cluster": "cluster",
         "cluster_service_url": "",
         "cluster_web_service_url": "",
         "initialize": "",

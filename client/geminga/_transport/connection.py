@@ -50,6 +50,8 @@ class ConnectionOptions:
     ping_interval_s: float = 30.0
     # For a request and its answer, as upstream.
     operation_timeout_s: float = 30.0
+    # Whether what is sent comes from another cluster's log: receipts may then tell positions there.
+    replicates: bool = False
 
 
 class ProducerHandler(Protocol):
@@ -124,6 +126,7 @@ class Connection(asyncio.Protocol):
         # them when the connection breaks.
         self._watchers: dict[int, Callable[[], None]] = {}
         self.watches_topics = False  # can the broker?
+        self.tells_source_positions = False  # in the receipts of a replicator?
         self._outgoing: list[bytes] = []
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -171,7 +174,11 @@ class Connection(asyncio.Protocol):
             auth_data=None if self._login is None else self._login.credentials,
             protocol_version=features.PROTOCOL_VERSION,
             proxy_to_broker_url=self._proxy_target,
-            feature_flags=features.CLIENT_FEATURES,
+            feature_flags=(
+                features.REPLICATION_FEATURES
+                if self._options.replicates
+                else features.CLIENT_FEATURES
+            ),
         )
         self.write(encode_command(BaseCommand(type=BaseCommand.CONNECT, connect=connect)))
 
@@ -377,7 +384,9 @@ class Connection(asyncio.Protocol):
             if command.connected.max_message_size > 0:
                 self.max_message_bytes = command.connected.max_message_size
                 self._frames.frame_bytes_max = self.max_message_bytes + FRAME_OVERHEAD_BYTES
-            self.watches_topics = command.connected.feature_flags.supports_topic_watchers
+            flags = command.connected.feature_flags
+            self.watches_topics = flags.supports_topic_watchers
+            self.tells_source_positions = flags.supports_repl_dedup_by_lid_and_eid
             self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)
             self._connected.set_result(None)
 

@@ -16,6 +16,7 @@ CLIENT_VERSION = "Geminga-Python"
 BROKER_FEATURES = api_pb2.FeatureFlags(
     supports_topic_watchers=True,
     supports_get_partitioned_metadata_without_auto_creation=True,
+    supports_repl_dedup_by_lid_and_eid=True,
 )
 
 # Of a connection to a proxy that asks for topics. No watchers, as upstream: clients ask again.
@@ -28,6 +29,10 @@ CLIENT_FEATURES = api_pb2.FeatureFlags(
     supports_broker_entry_metadata=True,
     supports_partial_producer=True,
 )
+
+# Of the brokers of one cluster to those of another: receipts tell positions of the source.
+REPLICATION_FEATURES = api_pb2.FeatureFlags(supports_repl_dedup_by_lid_and_eid=True)
+REPLICATION_FEATURES.MergeFrom(CLIENT_FEATURES)
 
 
 def agreed_version(peer_version: int) -> int:

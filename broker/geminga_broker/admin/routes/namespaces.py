@@ -20,6 +20,7 @@ from geminga_broker.admin.namespace_deletion import (
     unmark,
 )
 from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.routes.replication import check_tenant_allows
 from geminga_broker.admin.routes.topics import names_answer, require_namespace, topics_of
 from geminga_broker.admin.serving import to_each_bundle
 from geminga_broker.ownership.address import Standing
@@ -88,18 +89,11 @@ async def create_namespace(
 ) -> Response:
     """Create a namespace; the body may hold any part of its policies, or nothing."""
     body = await object_body(request) or {}
-    tenant = await services.tenants.get(namespace.tenant)
     bundles = _bundles(body.pop("bundles", None))
     given = of_document(Policies, to_document(Policies()) | body)
     policies = replace(given, bundles=bundles, other={})
     clusters = policies.replication_clusters or (services.cluster,)
-    for cluster in clusters:
-        if cluster not in tenant.allowed_clusters:
-            raise RestError(
-                403,
-                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant "
-                f"[{namespace.tenant}]",
-            )
+    await check_tenant_allows(services, namespace.tenant, clusters)
     await services.namespaces.create(namespace, replace(policies, replication_clusters=clusters))
     return no_content()
 

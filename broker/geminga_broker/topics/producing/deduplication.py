@@ -31,6 +31,7 @@ from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.producing.publish_path import PublishPath
+from geminga_broker.topics.producing.replicated import ReplicatorProducer
 from geminga_broker.topics.producing.sequence_ids import (
     SequenceIds,
     Verdict,
@@ -38,6 +39,9 @@ from geminga_broker.topics.producing.sequence_ids import (
     highest_of,
     number_of_stored,
 )
+from geminga_broker.topics.producing.source_positions import SourcePositions
+from geminga_protocol.errors import WireError
+from geminga_protocol.pulsar.payload import parse_metadata
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 
@@ -133,6 +137,7 @@ class TopicDeduplication(TopicPart):
                 services.factory,
                 services.clock,
                 services.config.publishing,
+                cluster=services.cluster,
                 enter=topic.enter_cursor,
             )
         await self.deduplication.enable(cursor)
@@ -241,6 +246,7 @@ class Deduplication:
         clock: Clock,
         config: PublishConfig,
         *,
+        cluster: str,
         enter: Callable[[Cursor], Awaitable[None]],
     ) -> None:
         self.status = DeduplicationStatus.DISABLED
@@ -249,8 +255,9 @@ class Deduplication:
         self._factory = factory
         self._clock = clock
         self._config = config
+        self._cluster = cluster
         self._enter = enter
-        self._numbers = SequenceIds()
+        self._forget_all()
         self._entries_since_snapshot = 0
         self._snapshot_at_s = clock.monotonic()
         # Guards the cursor while it is made or deleted.
@@ -271,10 +278,13 @@ class Deduplication:
     async def settled(self, name: str) -> None:
         """Return when nothing of this producer is under way: whoever goes on behind the last number
         that it sent would leave a hole where that is lost. Also when all is over here."""
-        while self.is_enabled and not self._is_closed and self._numbers.is_under_way(name):
+        while self.is_enabled and not self._is_closed and self._is_under_way(name):
             woken = asyncio.get_running_loop().create_future()
             self._waiting.append(woken)
             await woken
+
+    def _is_under_way(self, name: str) -> bool:
+        return self._numbers.is_under_way(name) or self._positions.is_under_way(name)
 
     def _wake(self) -> None:
         woken, self._waiting = self._waiting, []
@@ -297,8 +307,9 @@ class Deduplication:
                 if cursor is not self.cursor:
                     await self._enter(cursor)
                     self.cursor = cursor
-                self._numbers = SequenceIds()
-                self._numbers.restore(cursor.position_properties, self._clock.monotonic())
+                self._forget_all()
+                numbers = self._positions.restore(cursor.position_properties)
+                self._numbers.restore(numbers, self._clock.monotonic())
                 replayed = await self._replay(cursor.mark_delete)
                 # Nothing was awaited since the last entry was seen: none is missed.
                 self.status = DeduplicationStatus.ENABLED
@@ -321,10 +332,20 @@ class Deduplication:
         scan, now_s, count = LogScan(self._log.reader, after), self._clock.monotonic(), 0
         while found := await scan.next_run(REPLAY_ENTRIES):
             _, run = found
-            numbers = [number_of_stored(payload) for _, payload, _ in run]
-            self._numbers.restore(dict(each for each in numbers if each is not None), now_s)
+            for _, payload, _ in run:
+                self._restore_stored(payload, now_s)
             count += len(run)
         return count
+
+    def _restore_stored(self, payload: bytes, now_s: float) -> None:
+        try:
+            metadata = parse_metadata(payload)
+        except WireError:
+            return
+        if not self._positions.found_stored(metadata, self._cluster):
+            number = number_of_stored(metadata)
+            if number is not None:
+                self._numbers.restore(dict([number]), now_s)
 
     async def disable(self) -> None:
         """Store repeats again, and delete what was kept."""
@@ -336,8 +357,12 @@ class Deduplication:
                     await delete_cursor(cursor)
             finally:
                 self.status = DeduplicationStatus.DISABLED
-                self._numbers = SequenceIds()
+                self._forget_all()
                 self._wake()
+
+    def _forget_all(self) -> None:
+        self._numbers = SequenceIds()
+        self._positions = SourcePositions()
 
     async def close(self) -> None:
         """Keep the newest numbers, so that the next owner has nothing to read again."""
@@ -355,6 +380,9 @@ class Deduplication:
     def take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Append those of a run of ``producer`` that are not stored yet; answer the others. Raises
         what the log raises, then none was taken."""
+        if not producer.is_numbering:
+            self._take_replicated(producer, requests)
+            return
         if not producer.is_chunking:
             last = self._numbers.all_new(producer.name, requests)
             if last is not None:
@@ -383,6 +411,29 @@ class Deduplication:
             if counts:
                 self._numbers.taken(producer.name, highest_of(request))
 
+    def _take_replicated(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        """The same by source positions, of a replicator whose requests are numbered by them. The
+        first entry that is refused ends it, so that none behind that one is taken."""
+        if not isinstance(producer, ReplicatorProducer) or not producer.is_positioned:
+            self.following(producer, requests)
+            return
+        positions, name = self._positions, producer.name
+        if all(positions.judge(name, each[3:]) is Verdict.NEW for each in requests):
+            self.following(producer, requests)
+            positions.taken(name, requests[-1][3:])
+            return
+        for number, request in enumerate(requests, 1):
+            verdict = positions.judge(name, request[3:])
+            if producer.is_closed:
+                return
+            if verdict is Verdict.STORED:
+                producer.confirm_repeat(request, entries_behind=len(requests) - number)
+            elif verdict is Verdict.UNKNOWN:
+                producer.fail(request, StorageUnavailable(UNKNOWN_REASON))
+            else:
+                self.following(producer, [request])
+                positions.taken(name, request[3:])
+
     def stored(self, last: Position, batch: Sequence[AppendRequest]) -> None:
         """``batch`` is durable up to ``last``."""
         if not self.is_enabled:
@@ -390,6 +441,9 @@ class Deduplication:
         for publisher, run in groupby(batch, key=publisher_of):
             if publisher.is_numbering:
                 self._numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
+            elif isinstance(publisher, ReplicatorProducer) and publisher.is_positioned:
+                *_, newest = run
+                self._positions.stored(publisher.name, newest[3:])
         if self._waiting:
             self._wake()
         self._entries_since_snapshot += len(batch)
@@ -402,9 +456,11 @@ class Deduplication:
         assert self.cursor is not None
         self._entries_since_snapshot = 0
         self._snapshot_at_s = self._clock.monotonic()
-        self.cursor.position_properties = self._numbers.snapshot(
-            self._config.deduplication_producers_max
-        )
+        producers_max = self._config.deduplication_producers_max
+        self.cursor.position_properties = {
+            **self._numbers.snapshot(producers_max),
+            **self._positions.snapshot(),
+        }
         self.cursor.acknowledged.acknowledge_upto(position)
         self.cursor.changed()
 
@@ -421,11 +477,12 @@ class Deduplication:
 
     def connected(self, producer: Producer) -> None:
         """One more producer."""
-        self._numbers.connected(producer.name)
+        if producer.is_numbering:
+            self._numbers.connected(producer.name)
 
     def disconnected(self, producer: Producer) -> None:
         """A producer has gone."""
-        if self.is_enabled:
+        if self.is_enabled and producer.is_numbering:
             self._numbers.disconnected(producer.name, self._clock.monotonic())
 
 

@@ -21,6 +21,7 @@ from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServic
 from geminga_broker.topics.producing.internal_publisher import InternalPublisher
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_gate import PublishGate
+from geminga_broker.topics.producing.replicated import ReplicatorProducer, take_positions
 from geminga_broker.topics.producing.sequence_ids import NO_SEQUENCE_ID
 from geminga_broker.topics.producing.topic_epoch import TopicEpoch
 
@@ -100,6 +101,9 @@ class PublishPath(TopicPart):
         first: Step = self._append
         for part in reversed(self._topic.parts):
             first = part.step_before(first)
+        if isinstance(producer, ReplicatorProducer) and producer.is_positioned:
+            producer.append_all = partial(take_positions, first, producer)
+            return
         is_straight = first == self._append
         producer.append_all = self.append if is_straight else partial(first, producer)
 

@@ -135,12 +135,8 @@ def completes_message(payload: bytes) -> bool:
         return True
 
 
-def number_of_stored(payload: bytes) -> tuple[str, int] | None:
+def number_of_stored(metadata: MessageMetadata) -> tuple[str, int] | None:
     """Producer and number that a stored entry tells of; None for one that tells of none."""
-    try:
-        metadata = parse_metadata(payload)
-    except WireError:
-        return None
     if metadata.HasField("marker_type") or not _is_complete(metadata):
         return None
     number = max(signed(metadata.sequence_id), signed(metadata.highest_sequence_id))

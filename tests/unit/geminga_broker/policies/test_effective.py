@@ -190,6 +190,12 @@ ROWS: list[tuple[str, Callable[[int], Any], str, Any]] = [
         "schemas.is_validation_enforced",
         {1: False, 2: True, 3: False},
     ),
+    (
+        "replication_clusters",
+        lambda n: (CLUSTER, f"c{n}"),
+        "replication.remotes",
+        {1: None, 2: {"c2"}, 3: {"c3"}},
+    ),
 ]
 RATES = {
     "publish_max_message_rate",

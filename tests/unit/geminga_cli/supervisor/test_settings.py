@@ -75,7 +75,8 @@ def written(tmp_path: Path, text: str) -> Path:
         ("[broker]\nweb_port = 1\n", r"\[broker\] web_port: .* give web_port below \[standalone"),
         ("[bookie]\nport = 1\n", r"\[bookie\] port: .* give bookie_port below"),
         ("[zookeeper]\nsync = false\n", r"\[zookeeper\] sync: .* give sync below"),
-        ("[broker]\ncluster = 'c'\n", r"\[broker\] cluster: .* leave it out"),
+        ("[broker]\ncluster = 'c'\n", r"\[broker\] cluster: .* give cluster below"),
+        ("[broker]\ninitialize = true\n", r"\[broker\] initialize: .* leave it out"),
     ],
 )
 def test_what_a_file_cannot_say_is_named_with_its_section(

@@ -1,0 +1,78 @@
+"""``/admin/v2/namespaces/…/replication``: to which clusters the topics of a namespace go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.parameters import ServicesArg
+from geminga_cluster.errors import NamespaceNotFound
+from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.records.clusters import GLOBAL_CLUSTER
+from geminga_server.authorization import Action
+from geminga_server.rest.access import on_namespace
+from geminga_server.rest.answers import Json, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import NamespaceArg, json_body
+
+router = APIRouter(prefix="/admin/v2/namespaces/{tenant}/{namespace}")
+
+
+@router.get("/replication", dependencies=[on_namespace(Action.READ)])
+async def get_replication_clusters(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """The clusters of a namespace."""
+    try:
+        policies = await services.namespaces.policies(namespace)
+    except NamespaceNotFound:
+        raise RestError(404, "Namespace does not exist") from None
+    return Json(list(policies.replication_clusters))
+
+
+@router.post("/replication", dependencies=[on_namespace(Action.ADMINISTER)])
+async def set_replication_clusters(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Replicate the topics of a namespace between these clusters from now on, and to no other."""
+    body = await json_body(request)
+    if not isinstance(body, list) or not all(isinstance(each, str) for each in body):
+        raise RestError(400, "the body has to be a list of clusters")
+    clusters = sorted(set(body))
+    await check_clusters(services, namespace, clusters)
+    try:
+        await services.namespaces.update(
+            namespace, lambda policies: replace(policies, replication_clusters=tuple(clusters))
+        )
+    except NamespaceNotFound:
+        raise RestError(404, "Namespace does not exist") from None
+    return no_content()
+
+
+async def check_clusters(
+    services: Services, namespace: NamespaceName, clusters: Sequence[str]
+) -> None:
+    """Raise ``RestError`` unless a namespace may be replicated between these clusters."""
+    if not clusters:
+        raise RestError(412, "ClusterIds should not be null or empty")
+    if GLOBAL_CLUSTER in clusters:
+        raise RestError(412, "Cannot specify global in the list of replication clusters")
+    known = await services.clusters.names()
+    for cluster in clusters:
+        if cluster not in known:
+            raise RestError(403, f"Invalid cluster id: {cluster}")
+    await check_tenant_allows(services, namespace.tenant, clusters)
+
+
+async def check_tenant_allows(services: Services, tenant: str, clusters: Sequence[str]) -> None:
+    """Raise ``RestError`` unless a tenant may be in all of these clusters."""
+    allowed = (await services.tenants.get(tenant)).allowed_clusters
+    for cluster in clusters:
+        if cluster not in allowed:
+            raise RestError(
+                403,
+                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant "
+                f"[{tenant}]",
+            )

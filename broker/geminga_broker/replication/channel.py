@@ -1,0 +1,53 @@
+"""Sends entries to a topic of another cluster, in order, until each has its receipt.
+
+To the remote broker it is a producer whose receipts tell the entry's position here, where the
+broker knows how (``supports_repl_dedup_by_lid_and_eid``); others answer with our numbers.
+
+When the connection breaks, all that has no receipt is sent again in the same order. Once the
+broker refuses an entry, the channel is over: were later entries confirmed while an earlier one is
+not stored, the remote broker would take that one for a repeat when it comes again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geminga._channels.producer_channel import ProducerChannel
+from geminga.errors import refusal
+from geminga_broker.managed_ledger.positions import Position
+from geminga_protocol.pulsar import api_pb2 as api
+
+
+@dataclass(slots=True)
+class Outstanding:
+    """An entry on its way. When it has its receipt, all up to ``done_upto`` is done: what follows
+    it there needed no sending."""
+
+    position: Position
+    done_upto: Position
+
+
+class ReplicationChannel(ProducerChannel[Outstanding]):
+    """A replicator's producer."""
+
+    __slots__ = ()
+
+    def receipt(self, receipt: api.CommandSendReceipt) -> None:
+        """An entry is stored, or was before."""
+        if self._connection is None or not self._connection.tells_source_positions:
+            super().receipt(receipt)
+            return
+        oldest = next(iter(self._pending), None)
+        if oldest is None:
+            return
+        position = (receipt.sequence_id, receipt.highest_sequence_id)
+        if position == oldest.context.position:
+            self._settle(oldest.sequence_id, receipt.message_id, None)
+        elif position > oldest.context.position:
+            self._send_all_again(f"{position} was confirmed before {oldest.context.position}")
+        # Else it was sent twice, over two connections, and is confirmed twice.
+
+    def send_error(self, error: api.CommandSendError) -> None:
+        """An entry is not stored: begin again where the cursor stands."""
+        self.leave()
+        self.end(refusal(error.error, error.message))

@@ -1,0 +1,27 @@
+"""Why a topic is not replicated at the moment."""
+
+from __future__ import annotations
+
+from geminga_runtime.errors import GemingaError
+
+
+class ReplicationError(GemingaError):
+    """A topic cannot be replicated to a cluster until somebody changes something there or here."""
+
+
+class ClusterUnreachable(ReplicationError):
+    """It is not known where the remote cluster is."""
+
+
+class PartitionsDiffer(ReplicationError):
+    """The topic has other partitions in the remote cluster."""
+
+    def __init__(self, topic: str, here: int, remote: str, there: int) -> None:
+        super().__init__(
+            f"{topic} has {_partitions(here)} here and {_partitions(there)} in {remote}: give it "
+            "as many there, or delete one of the two"
+        )
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partitions" if count else "no partitions"

@@ -1,0 +1,277 @@
+"""Moves one topic to one remote cluster: reads its log, sends, and lets the cursor follow receipts.
+
+    cursor ─▶ read ─▶ judge ─▶ send ─▶ receipt ─▶ cursor
+
+What is on its way is what the channel has pending, and is counted nowhere else. The cursor stands
+before the oldest of it; when the pipeline fails, all of it is dropped and read again from there.
+The remote cluster knows the positions that it has, so that nothing is stored there twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import Enum
+from itertools import count
+from random import Random
+
+from geminga._channels.producer_channel import ProducerChannelOptions
+from geminga.errors import ClientError
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.replication.channel import Outstanding, ReplicationChannel
+from geminga_broker.replication.config import ReplicationConfig
+from geminga_broker.replication.errors import PartitionsDiffer
+from geminga_broker.replication.messages import Verdict, judge
+from geminga_broker.replication.remote_clusters import RemoteClusters
+from geminga_protocol.errors import WireError
+from geminga_protocol.pulsar.api_pb2 import MessageIdData
+from geminga_protocol.pulsar.replication import (
+    replicated_payload,
+    replicator_producer,
+    stored_metadata,
+)
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.backoff import Backoff
+from geminga_runtime.clock import Clock
+from geminga_runtime.errors import GemingaError
+from geminga_runtime.service import Service
+from geminga_server.metrics import Meter
+
+log = logging.getLogger(__name__)
+
+# Entries looked at before others get a turn.
+RUN_ENTRIES_MAX = 500
+
+
+class ReplicatorState(Enum):
+    """What a replicator is doing."""
+
+    CONNECTING = "connecting"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """To try again; its reason says after what."""
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """From which topic and cluster to which cluster."""
+
+    topic: TopicName
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What replicators of a broker share."""
+
+    remotes: RemoteClusters
+    clock: Clock
+    random: Random
+    config: ReplicationConfig
+    partitions_of: Callable[[TopicName], Awaitable[int]]
+    """How many partitions a topic has here; 0 for none."""
+
+
+class Replicator(Service):
+    """Replicates ``managed_ledger`` beyond ``cursor``, as long as it is entered.
+
+    Its owner sets ``ttl_s``, after which messages are passed over (0: never), and calls ``wake``
+    when there is something new to read or the cursor was moved.
+    """
+
+    def __init__(
+        self, route: Route, managed_ledger: ManagedLedger, cursor: Cursor, around: Surroundings
+    ) -> None:
+        super().__init__()
+        self.route = route
+        self.cursor = cursor
+        self.state = ReplicatorState.CONNECTING
+        # Why nothing moves, where nothing does.
+        self.reason = ""
+        self.ttl_s = 0
+        self.messages_out = self.bytes_out = self.expired = 0
+        self.meter = Meter(None, 0, 0, 0)
+        self._log = managed_ledger
+        self._around = around
+        self._channel: ReplicationChannel | None = None
+        # The newest entry that has no receipt yet; what is passed over behind it waits for it.
+        self._newest: Outstanding | None = None
+        self._position = cursor.mark_delete
+        self._numbers = count()
+        self._woken = asyncio.Event()
+        self._running: asyncio.Task[object] | None = None
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.callback(self._stopped)
+        name = f"replicate {self.route.topic} to {self.route.target}"
+        self._running = self.spawn_lasting(self._run, name=name)
+
+    def _stopped(self) -> None:
+        self.state = ReplicatorState.STOPPED
+
+    def stop(self) -> None:
+        """Send nothing more: another broker may have the topic."""
+        if self._running is not None:
+            self._running.cancel()
+
+    def wake(self) -> None:
+        """Look again whether there is something to read."""
+        self._woken.set()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker of the remote cluster takes messages."""
+        return self._channel is not None and self._channel.is_connected
+
+    @property
+    def pending(self) -> int:
+        """How many entries have no receipt yet."""
+        return 0 if self._channel is None else self._channel.pending_sends
+
+    @property
+    def reads_from(self) -> Position:
+        """The entry that is read next."""
+        return self._log.chain.next_after(self._position)
+
+    # The pipeline, again and again
+
+    async def _run(self) -> None:
+        config = self._around.config
+        backoff = Backoff(config.retry_first_s, config.retry_limit_s, self._around.random)
+        while True:
+            before = self.cursor.mark_delete
+            try:
+                await self._connect_and_send()
+            except GemingaError as error:
+                self._failed(error)
+            if self.cursor.mark_delete != before:
+                backoff.reset()
+            await asyncio.sleep(backoff.next_s())
+
+    def _failed(self, error: GemingaError) -> None:
+        if str(error) != self.reason:
+            route = self.route
+            log.warning(
+                "replication interrupted",
+                extra={"topic": str(route.topic), "cluster": route.target, "why": str(error)},
+            )
+        self.state, self.reason = ReplicatorState.WAITING, str(error)
+
+    async def _connect_and_send(self) -> None:
+        self.state = ReplicatorState.CONNECTING
+        channels = await self._around.remotes.channels(self.route.target)
+        route, config = self.route, self._around.config
+        options = ProducerChannelOptions(
+            name=replicator_producer(route.source, route.target),
+            send_timeout_s=None,
+            pending_messages_max=config.pending_messages_max,
+        )
+        await self._check_partitions(channels.partitions)
+        channel = ReplicationChannel(channels, route.topic, options)
+        channel.on_settled, channel.on_room = self._settled, self.wake
+        channel.on_end = lambda _: self.wake()
+        self._channel = channel
+        try:
+            await channel.open()
+            self.state, self.reason = ReplicatorState.RUNNING, ""
+            await self._send_all(channel)
+        finally:
+            # First, so that no receipt moves the cursor past what failed.
+            self._channel = self._newest = None
+            self._position = self.cursor.mark_delete
+            await channel.close()
+
+    async def _check_partitions(self, ask: Callable[[TopicName], Awaitable[int]]) -> None:
+        """Raise ``PartitionsDiffer`` where the topic is another one in the remote cluster."""
+        whole = self.route.topic.base
+        here = await self._around.partitions_of(whole)
+        there = await ask(whole)
+        if here != there:
+            raise PartitionsDiffer(str(whole), here, self.route.target, there)
+
+    async def _send_all(self, channel: ReplicationChannel) -> None:
+        """Send what there is, and what comes, until the channel is over. Raises why."""
+        self._position = self.cursor.mark_delete
+        while True:
+            self._woken.clear()
+            channel.check_open()
+            self._position = max(self._position, self.cursor.mark_delete)
+            if self.reads_from > self._log.reader.readable_upto or not channel.has_room(0):
+                await self._woken.wait()
+            else:
+                await self._send_run(channel)
+                await asyncio.sleep(0)
+
+    async def _send_run(self, channel: ReplicationChannel) -> None:
+        """Read and send some entries, of one ledger."""
+        reader, position = self._log.reader, self.reads_from
+        ledger_id, first = position
+        entries_max = min(
+            reader.readable_end(ledger_id) - first,
+            self._around.config.pending_messages_max - channel.pending_sends,
+            RUN_ENTRIES_MAX,
+        )
+        for entry_id, payload, _ in await reader.read(position, entries_max):
+            if not channel.has_room(len(payload)):
+                return
+            channel.check_open()
+            self._take(channel, Position(ledger_id, entry_id), payload)
+
+    def _take(self, channel: ReplicationChannel, position: Position, payload: bytes) -> None:
+        """Send the entry at ``position``, or pass it over."""
+        route, clock = self.route, self._around.clock
+        try:
+            metadata, body_start = stored_metadata(payload)
+        except WireError as error:
+            log.warning(
+                "an entry is no message and is not replicated",
+                extra={"topic": str(route.topic), "position": position, "error": str(error)},
+            )
+            self._passed(position)
+            return
+        limit_ms = clock.wall_ms() - self.ttl_s * 1000 if self.ttl_s else 0
+        verdict = judge(metadata, route.target, expires_before_ms=limit_ms)
+        if verdict is not Verdict.SEND:
+            self.expired += verdict is Verdict.EXPIRED
+            self._passed(position)
+            return
+        messages = metadata.num_messages_in_batch
+        is_chunk = metadata.HasField("chunk_id")
+        sent = replicated_payload(
+            metadata, payload[body_start:], source=route.source, position=position
+        )
+        self._position = position
+        self._newest = Outstanding(position, position)
+        number = next(self._numbers)
+        channel.send(sent, number, self._newest, num_messages=messages, is_chunk=is_chunk)
+        self.messages_out += messages
+        self.bytes_out += len(sent)
+
+    def _passed(self, position: Position) -> None:
+        """The entry at ``position`` is done once all before it is."""
+        self._position = position
+        if self._newest is None:
+            self._done(position)
+        else:
+            self._newest.done_upto = position
+
+    def _settled(
+        self, sent: Outstanding, message_id: MessageIdData | None, error: ClientError | None
+    ) -> None:
+        """The remote cluster has the entry; with an ``error`` the channel is over."""
+        del message_id
+        if error is None and self._channel is not None:
+            if sent is self._newest:
+                self._newest = None
+            self._done(sent.done_upto)
+
+    def _done(self, position: Position) -> None:
+        if self.cursor.acknowledged.acknowledge_upto(position):
+            self.cursor.changed()

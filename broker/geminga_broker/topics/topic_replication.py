@@ -1,0 +1,255 @@
+"""A topic's replication to other clusters: a replicator and a cursor for each of them.
+
+The cursors of clusters that a topic is no longer replicated to are deleted, and only then: what is
+not known is not taken for "nowhere".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
+
+from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.payloads import entry_time_ms
+from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.policies.effective import EffectivePolicies
+from geminga_broker.policies.expiry import Expiry
+from geminga_broker.policies.inactivity import Inactivity
+from geminga_broker.replication.replicator import Replicator, Route
+from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
+from geminga_protocol.pulsar.replication import remote_of_cursor, replicator_cursor
+from geminga_runtime.errors import GemingaError
+
+log = logging.getLogger(__name__)
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class TopicReplication(TopicPart):
+    """Starts and stops replicators as the policies say."""
+
+    __slots__ = ("_changing", "_found", "_is_open", "_services", "replicators")
+
+    has_backlog: ClassVar[bool] = True
+
+    def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
+        super().__init__(topic, services)
+        # Both are replaced, never changed: most topics share the empty one.
+        self.replicators: Mapping[str, Replicator] = NOTHING
+        self._services = services
+        # Stored cursors without a replicator, by cluster.
+        self._found: Mapping[str, Cursor] = NOTHING
+        self._is_open = False
+        # Most topics are never replicated: made when something changes.
+        self._changing: asyncio.Lock | None = None
+
+    # Starting and stopping
+
+    def claims(self, cursor_name: str) -> bool:
+        """The cursors that upstream names so."""
+        return remote_of_cursor(cursor_name) is not None
+
+    async def adopt(self, cursor: Cursor) -> None:
+        """Keep the cursor open, whatever the policies say of its cluster: it holds the log."""
+        remote = remote_of_cursor(cursor.name)
+        assert remote is not None
+        await self._topic.enter_cursor(cursor)
+        self._found = {**self._found, remote: cursor}
+
+    async def opened(self) -> None:
+        """Start what the policies say; where that fails, maintenance tries again."""
+        self._is_open = True
+        await self._catch_up()
+
+    @property
+    def _wanted(self) -> frozenset[str] | None:
+        if self._services.replication is None:
+            return None
+        return self._topic.policies.replication.remotes
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the policies ask for something else than what is."""
+        wanted = self._wanted
+        return wanted is not None and wanted != {*self.replicators, *self._found}
+
+    def apply(self, policies: EffectivePolicies) -> None:
+        """Start and stop replicators in the background; ``opened`` does so while loading."""
+        for replicator in self.replicators.values():
+            replicator.ttl_s = policies.expiry.ttl_s
+        if self._is_open and (self.is_behind or self._found):
+            self._topic.spawn(self._catch_up(), name=f"follow the policies of {self._topic.name}")
+
+    async def _catch_up(self) -> None:
+        if not (self.is_behind or self._found):
+            return
+        self._changing = self._changing or asyncio.Lock()
+        async with self._changing:
+            try:
+                await self._follow_policies()
+            except GemingaError as error:
+                log.warning(
+                    "replication not changed",
+                    extra={"topic": str(self._topic.name), "error": str(error)},
+                )
+
+    async def _follow_policies(self) -> None:
+        wanted = self._wanted
+        if wanted is None:
+            return
+        for remote in sorted({*self.replicators, *self._found} - wanted):
+            await self._remove(remote)
+        for remote in sorted(wanted - set(self.replicators)):
+            await self._start(remote)
+
+    async def _start(self, remote: str) -> None:
+        topic, services = self._topic, self._services
+        around = services.replication
+        assert around is not None
+        cursor = self._found.get(remote)
+        if cursor is None:
+            cursor = await self._new_cursor(remote)
+        route = Route(topic=topic.name, source=services.cluster, target=remote)
+        replicator = Replicator(route, topic.managed_ledger, cursor, around)
+        replicator.ttl_s = topic.policies.expiry.ttl_s
+        self._found = _without(self._found, remote)
+        self.replicators = {**self.replicators, remote: replicator}
+        await replicator.__aenter__()
+
+    async def _new_cursor(self, remote: str) -> Cursor:
+        topic, services = self._topic, self._services
+        around = services.replication
+        assert around is not None
+        managed_ledger = topic.managed_ledger
+        await managed_ledger.begin()
+        chain = managed_ledger.chain
+        is_latest = around.config.start_at == "latest"
+        at = chain.last_confirmed if is_latest else chain.before_first
+        cursor = await services.factory.create_cursor(
+            managed_ledger.name, replicator_cursor(remote), chain, at, {}
+        )
+        await topic.enter_cursor(cursor)
+        self._found = {**self._found, remote: cursor}
+        return cursor
+
+    async def _remove(self, remote: str) -> None:
+        """Stop the replicator of a cluster that was taken out, and delete its cursor."""
+        replicator = self.replicators.get(remote)
+        if replicator is not None:
+            self._found = {**self._found, remote: replicator.cursor}
+            self.replicators = _without(self.replicators, remote)
+            await replicator.__aexit__(None, None, None)
+        cursor = self._found[remote]
+        await cursor.delete()
+        self._found = _without(self._found, remote)
+        await cursor.__aexit__(None, None, None)
+        self._topic.managed_ledger.trim_soon()
+
+    def cursors(self) -> list[Cursor]:
+        """The cursors of all remote clusters."""
+        if not self.replicators and not self._found:
+            return []
+        return [*(each.cursor for each in self.replicators.values()), *self._found.values()]
+
+    def reads_from(self) -> Position | None:
+        """The least position that a replicator has still to read."""
+        return min((each.reads_from for each in self.replicators.values()), default=None)
+
+    # While it runs
+
+    def run_appended(
+        self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
+    ) -> None:
+        """There is something to replicate."""
+        del ledger_id, entries, batch
+        for replicator in self.replicators.values():
+            replicator.wake()
+
+    def cursors_moved(self) -> None:
+        """Send nothing that the cursors have passed."""
+        for replicator in self.replicators.values():
+            replicator.wake()
+
+    async def expire(self, expiry: Expiry) -> None:
+        """Replicators pass over what is too old when they read it; those that cannot send must not
+        keep it: upstream's #23937."""
+        if not self.replicators and not self._found:
+            return
+        managed_ledger = self._topic.managed_ledger
+        limit_ms = self._services.clock.wall_ms() - expiry.ttl_s * 1000
+        first_kept = await managed_ledger.reader.first_where(
+            lambda payload: entry_time_ms(payload) >= limit_ms,
+            after=min(cursor.mark_delete for cursor in self.cursors()),
+        )
+        upto = managed_ledger.chain.previous_of(first_kept)
+        for cursor in self.cursors():
+            if cursor.acknowledged.acknowledge_upto(upto):
+                cursor.changed()
+        self.cursors_moved()
+
+    def is_used(self, rule: Inactivity) -> bool:
+        """What is not replicated yet keeps the topic, whatever the rule."""
+        del rule
+        return any(cursor.backlog_entries for cursor in self.cursors())
+
+    def tick(self, now_s: float, period_s: float) -> None:
+        """Compute the rates."""
+        for each in self.replicators.values():
+            counted = each.messages_out, each.bytes_out, each.expired
+            each.meter.tick(now_s, *counted, period_s=period_s)
+
+    # Maintenance
+
+    @classmethod
+    def maintenance_period_s(cls, services: TopicServices) -> float:
+        """How often a change that failed is tried again."""
+        around = services.replication
+        return 0.0 if around is None else around.config.retry_limit_s
+
+    @property
+    def needs_maintenance(self) -> bool:
+        """Whether a change has failed."""
+        return self._wanted is not None and (self.is_behind or bool(self._found))
+
+    async def maintain(self) -> None:
+        """Try it again."""
+        await self._catch_up()
+
+    # Ending
+
+    def disconnect(self) -> None:
+        """Send nothing more: another broker may have the topic."""
+        for replicator in self.replicators.values():
+            replicator.stop()
+
+    def log_fenced(self) -> None:
+        """Another broker has the log, and replicates it."""
+        self.disconnect()
+
+    async def close(self) -> None:
+        """Stop the replicators, and store how far they have got."""
+        self._is_open = False
+        for replicator in self.replicators.values():
+            await replicator.__aexit__(None, None, None)
+        for cursor in self.cursors():
+            await cursor.__aexit__(None, None, None)
+
+    def release(self) -> None:
+        """Replicators and cursors refer to the topic's log."""
+        self.replicators = self._found = NOTHING
+
+    async def delete(self) -> None:
+        """Delete the cursors."""
+        for remote in [*self.replicators, *self._found]:
+            await self._remove(remote)
+
+
+ValueT = TypeVar("ValueT")
+
+
+def _without(mapping: Mapping[str, ValueT], key: str) -> Mapping[str, ValueT]:
+    return {each: value for each, value in mapping.items() if each != key} or NOTHING
