@@ -21,9 +21,10 @@ from geminga_protocol.pulsar import api_pb2 as api
 @dataclass(slots=True)
 class Outstanding:
     """An entry on its way. When it has its receipt, all up to ``done_upto`` is done: what follows
-    it there needed no sending."""
+    it there needed no sending. ``sent_s`` is the monotonic time at which it was sent."""
 
     position: Position
+    sent_s: float
     done_upto: Position
 
 
@@ -31,6 +32,11 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
     """A replicator's producer."""
 
     __slots__ = ()
+
+    @property
+    def oldest(self) -> Outstanding | None:
+        """The entry that has waited longest for its receipt."""
+        return next((each.context for each in self._pending), None)
 
     def receipt(self, receipt: api.CommandSendReceipt) -> None:
         """An entry is stored, or was before."""

@@ -136,6 +136,12 @@ class Replicator(Service):
         return 0 if self._channel is None else self._channel.pending_sends
 
     @property
+    def delay_s(self) -> int:
+        """How long the oldest entry waits for its receipt."""
+        oldest = None if self._channel is None else self._channel.oldest
+        return 0 if oldest is None else int(self._around.clock.monotonic() - oldest.sent_s)
+
+    @property
     def reads_from(self) -> Position:
         """The entry that is read next."""
         return self._log.chain.next_after(self._position)
@@ -248,7 +254,7 @@ class Replicator(Service):
             metadata, payload[body_start:], source=route.source, position=position
         )
         self._position = position
-        self._newest = Outstanding(position, position)
+        self._newest = Outstanding(position, clock.monotonic(), position)
         number = next(self._numbers)
         channel.send(sent, number, self._newest, num_messages=messages, is_chunk=is_chunk)
         self.messages_out += messages

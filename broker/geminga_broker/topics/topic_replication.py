@@ -72,10 +72,15 @@ class TopicReplication(TopicPart):
         return self._topic.policies.replication.remotes
 
     @property
+    def _present(self) -> frozenset[str]:
+        """The clusters that the topic has a cursor for."""
+        return frozenset((*self.replicators, *self._found))
+
+    @property
     def is_behind(self) -> bool:
         """Whether the policies ask for something else than what is."""
         wanted = self._wanted
-        return wanted is not None and wanted != {*self.replicators, *self._found}
+        return wanted is not None and wanted != self._present
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Start and stop replicators in the background; ``opened`` does so while loading."""
@@ -101,7 +106,7 @@ class TopicReplication(TopicPart):
         wanted = self._wanted
         if wanted is None:
             return
-        for remote in sorted({*self.replicators, *self._found} - wanted):
+        for remote in sorted(self._present - wanted):
             await self._remove(remote)
         for remote in sorted(wanted - set(self.replicators)):
             await self._start(remote)

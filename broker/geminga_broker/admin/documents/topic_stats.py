@@ -278,6 +278,25 @@ def new_consumer_stats() -> ConsumerStats:
     }
 
 
+def new_replicator_stats() -> ReplicatorStats:
+    """The way to a cluster that has never been reached; what is received is counted there."""
+    return {
+        "msgRateIn": 0.0,
+        "msgThroughputIn": 0.0,
+        "msgRateOut": 0.0,
+        "msgThroughputOut": 0.0,
+        "msgRateExpired": 0.0,
+        "replicationBacklog": 0,
+        "connected": False,
+        "replicationDelayInSeconds": 0,
+        "inboundConnection": None,
+        "inboundConnectedSince": None,
+        "outboundConnection": None,
+        "outboundConnectedSince": None,
+        "msgDropRate": None,
+    }
+
+
 def new_subscription_stats() -> SubscriptionStats:
     """A durable subscription without consumers and without backlog."""
     return {

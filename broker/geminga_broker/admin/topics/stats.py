@@ -6,16 +6,19 @@ from geminga_broker.admin.documents.topic_stats import (
     NONE_S,
     ConsumerStats,
     PublisherStats,
+    ReplicatorStats,
     SubscriptionStats,
     TopicStats,
     new_consumer_stats,
     new_publisher_stats,
+    new_replicator_stats,
     new_subscription_stats,
     new_topic_stats,
 )
 from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.admin.topics.key_shared_stats import add_key_shared
 from geminga_broker.compaction.report import CompactionReport
+from geminga_broker.replication.replicator import Replicator
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
@@ -29,6 +32,7 @@ from geminga_broker.topics.producing.deduplication import TopicDeduplication
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
+from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_protocol.pulsar.timestamps import iso_time
 
 # Properties of a cursor that are Pulsar's own (ManagedCursor.CURSOR_INTERNAL_PROPERTY_PREFIX).
@@ -85,6 +89,17 @@ def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
     if deduplication is not None:
         stats["deduplicationStatus"] = deduplication.status.value
     _add_compaction(stats, topic.part(TopicCompaction).report)
+    for remote, replicator in topic.part(TopicReplication).replicators.items():
+        stats["replication"][remote] = _replicator(replicator)
+
+
+def _replicator(replicator: Replicator) -> ReplicatorStats:
+    stats = new_replicator_stats()
+    stats["msgRateOut"], stats["msgThroughputOut"], stats["msgRateExpired"] = replicator.meter.rates
+    stats["replicationBacklog"] = replicator.cursor.backlog_entries
+    stats["connected"] = replicator.is_connected
+    stats["replicationDelayInSeconds"] = replicator.delay_s
+    return stats
 
 
 def _add_volatile(stats: TopicStats, topic: Topic) -> None:

@@ -1,0 +1,177 @@
+"""Geo-replication as it is told: three clusters without a common ZooKeeper, the official client."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import pulsar
+import pytest
+from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.geo_clusters import (
+    NAMESPACE,
+    addresses,
+    await_replicated,
+    backlogs,
+    cursors,
+    done,
+    introduce,
+    replicate,
+)
+from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
+from tests.integration.waiting import eventually
+
+BEIJING, SHANGHAI, GUIYANG = NAMES = ("pulsar-beijing", "pulsar-shanghai", "pulsar-guiyang")
+RECEIVE_TIMEOUT_MS = 60_000
+# So long nothing must come that is not to come, when all that is has come.
+QUIET_MS = 300
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, StandaloneProcess]]:
+    """Three clusters that know each other, whose namespace is not replicated yet."""
+    with ExitStack() as stopping:
+        started: dict[str, StandaloneProcess] = {}
+        for name in NAMES:
+            started[name] = start(name, tmp_path_factory.mktemp(name))
+            # By its name: a test may put another process in its place.
+            stopping.callback(stop, started, name)
+        introduce(started)
+        yield started
+
+
+def start(name: str, directory: Path) -> StandaloneProcess:
+    return StandaloneProcess.start(directory / "data", "--cluster", name)
+
+
+def stop(clusters: dict[str, StandaloneProcess], name: str) -> None:
+    clusters[name].stop()
+
+
+class Users:
+    """In each cluster a client, with a consumer of ``topic`` from its beginning."""
+
+    def __init__(self, clusters: dict[str, StandaloneProcess], topic: str) -> None:
+        self.topic = f"persistent://{NAMESPACE}/{topic}"
+        self._open = ExitStack()
+        self.clients = {
+            name: self._open.enter_context(client_of(cluster.service_url))
+            for name, cluster in clusters.items()
+        }
+        self._consumers = {
+            name: client.subscribe(
+                self.topic, "my-subscription", initial_position=pulsar.InitialPosition.Earliest
+            )
+            for name, client in self.clients.items()
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def send(self, where: str, payloads: Iterable[str], **options: Any) -> None:
+        producer = self.clients[where].create_producer(
+            self.topic, send_timeout_millis=SEND_TIMEOUT_MS
+        )
+        for payload in payloads:
+            producer.send(payload.encode(), **options)
+        producer.close()
+
+    def receive(self, where: str, count: int) -> list[str]:
+        """The next messages in a cluster, acknowledged."""
+        consumer = self._consumers[where]
+        found = []
+        for _ in range(count):
+            message = consumer.receive(RECEIVE_TIMEOUT_MS)
+            consumer.acknowledge(message)
+            found.append(message.data().decode())
+        return found
+
+    def receives_no_more(self, where: str) -> bool:
+        try:
+            self._consumers[where].receive(QUIET_MS)
+        except pulsar.Timeout:
+            return True
+        return False
+
+
+def test_before_replication_nothing_crosses(clusters: dict[str, StandaloneProcess]) -> None:
+    replicate(clusters, [SHANGHAI])
+    with Users(clusters, "before") as users:
+        users.send(SHANGHAI, ["alone"])
+        assert users.receive(SHANGHAI, 1) == ["alone"]
+        assert users.receives_no_more(BEIJING)
+        assert cursors(clusters[SHANGHAI], "before") == set()
+
+
+def test_each_cluster_gets_each_message_once_and_in_the_order_of_its_origin(
+    clusters: dict[str, StandaloneProcess],
+) -> None:
+    replicate(clusters, NAMES)
+    with Users(clusters, "all") as users:
+        sent = {name: [f"{name}-{number}" for number in range(20)] for name in NAMES}
+        for name in NAMES:
+            users.send(name, sent[name])
+        for name in NAMES:
+            received = users.receive(name, 60)
+            for origin in NAMES:
+                assert [each for each in received if each in sent[origin]] == sent[origin]
+        assert all(users.receives_no_more(name) for name in NAMES)
+        # What came from elsewhere is passed over, and the cursor with it.
+        await_replicated(clusters, "all")
+        assert cursors(clusters[BEIJING], "all") == {SHANGHAI, GUIYANG}
+
+
+def test_a_message_goes_only_where_it_is_to_go(clusters: dict[str, StandaloneProcess]) -> None:
+    replicate(clusters, NAMES)
+    with Users(clusters, "selected") as users:
+        users.send(SHANGHAI, ["some"], replication_clusters=[SHANGHAI, BEIJING])
+        users.send(SHANGHAI, ["none"], disable_replication=True)
+        users.send(SHANGHAI, ["all"])
+        assert users.receive(BEIJING, 2) == ["some", "all"]
+        assert users.receive(GUIYANG, 1) == ["all"]
+        assert users.receive(SHANGHAI, 3) == ["some", "none", "all"]
+
+
+def test_a_cluster_that_is_taken_out_gets_nothing_more_and_has_no_cursor(
+    clusters: dict[str, StandaloneProcess],
+) -> None:
+    replicate(clusters, NAMES)
+    with Users(clusters, "taken-out") as users:
+        users.send(SHANGHAI, ["first"])
+        assert [users.receive(name, 1) for name in NAMES] == [["first"]] * 3
+        replicate(clusters, [BEIJING, SHANGHAI])
+        eventually(lambda: cursors(clusters[SHANGHAI], "taken-out"), {BEIJING}.__eq__)
+        users.send(SHANGHAI, ["second"])
+        assert users.receive(BEIJING, 1) == ["second"]
+        assert users.receives_no_more(GUIYANG)
+        replicate(clusters, NAMES)
+
+
+def test_a_cluster_that_was_away_gets_what_it_missed_where_it_is_now(
+    clusters: dict[str, StandaloneProcess],
+) -> None:
+    """The whole cluster is lost, with its brokers, bookies and ZooKeeper, and comes back on other
+    ports with what it had stored."""
+    replicate(clusters, NAMES)
+    numbers = [str(number) for number in range(40)]
+    with Users(clusters, "away") as users:
+        users.send(SHANGHAI, numbers[:20])
+        assert users.receive(GUIYANG, 20) == numbers[:20]
+    lost = clusters[GUIYANG]
+    lost.stop()
+    with Users({SHANGHAI: clusters[SHANGHAI]}, "away") as users:
+        users.send(SHANGHAI, numbers[20:])
+    assert backlogs(clusters[SHANGHAI], "away")[GUIYANG] >= 1
+    clusters[GUIYANG] = StandaloneProcess.start(lost.data_directory, "--cluster", GUIYANG)
+    for name in (BEIJING, SHANGHAI):
+        record = addresses(clusters[GUIYANG])
+        done(clusters[name], "POST", f"/admin/v2/clusters/{GUIYANG}", record)
+    await_replicated(clusters, "away")
+    with Users(clusters, "away") as users:
+        assert users.receive(GUIYANG, 20) == numbers[20:]
+        assert users.receives_no_more(GUIYANG)
