@@ -2,7 +2,7 @@
 
 A candidate claims the node when it opens, and again whenever the node is gone. It leads from the
 moment the node is its session's until it closes, until the node is another's, or until the session
-ends: that is told before ZooKeeper could give the node to another candidate.
+is in doubt: that is told before ZooKeeper could give the node to another candidate.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LeaderElection(Service, Generic[RecordT]):
         self._on_leading = on_leading
         self._leader = watched_values(coordination, self._decode)
         self._is_leader = False
-        self._sessions_ended = 0  # tells an answer of a session that has ended meanwhile
+        self._doubts = 0  # tells an answer that came before the last doubt
         self._running = asyncio.Lock()
 
     @property
@@ -70,7 +70,7 @@ class LeaderElection(Service, Generic[RecordT]):
     async def _run(self) -> None:
         """Become the leader if there is none; in any case learn when there is none again."""
         async with self._running:
-            sessions_ended = self._sessions_ended
+            doubts = self._doubts
             node = await claim(
                 self._coordination,
                 self._path,
@@ -78,7 +78,7 @@ class LeaderElection(Service, Generic[RecordT]):
                 is_stale=lambda value: self._is_past(self._decode(value)),
                 on_change=self._run_again_soon,
             )
-            self._set_leading(is_leader=node.is_ours and sessions_ended == self._sessions_ended)
+            self._set_leading(is_leader=node.is_ours and doubts == self._doubts)
 
     def _set_leading(self, *, is_leader: bool) -> None:
         if self._is_leader != is_leader:
@@ -97,8 +97,8 @@ class LeaderElection(Service, Generic[RecordT]):
             log.info("leader not elected", extra={"path": self._path, "why": str(error)})
 
     def _session_changed(self, state: SessionState) -> None:
-        if state is SessionState.EXPIRED:
-            self._sessions_ended += 1
+        if state in (SessionState.DOUBTFUL, SessionState.EXPIRED):
+            self._doubts += 1
             self._set_leading(is_leader=False)
         elif state is SessionState.CONNECTED:
             self._run_again_soon()

@@ -1,14 +1,16 @@
 """What was read from ZooKeeper, kept until it changes: reads that are repeated cost nothing.
 
 Every kept answer, also "there is no such node", stands under a watch and is dropped when the watch
-fires. Watches do not survive a lost connection for certain, so all is dropped when the session
-comes back or ends. The number of kept answers is bounded; the oldest go first.
+fires. Watches do not survive a lost connection, so all is read again when it is back. While
+ZooKeeper is away, what was read last holds on, however long that is, so that what goes on by itself
+is not held up; "there is no such node" does not, for it may have been made since. The number of
+kept answers is bounded; the oldest go first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from geminga_runtime.coordination import Coordination, NodeMissing, OnChange, SessionState
 
@@ -31,6 +33,9 @@ class Watched(Generic[T]):
         self._read = read
         self._entries_max = entries_max
         self._entries: dict[str, T | None] = {}
+        # What may have changed since: all that is known while there is no connection.
+        self._former: dict[str, T] = {}
+        self._is_connected = True
         # The newest question under way per path. A change takes it out, so that the answer, which
         # may be older than the change, is given but not kept.
         self._asking: dict[str, object] = {}
@@ -41,6 +46,8 @@ class Watched(Generic[T]):
         """The answer for ``path``, None where there is no node. Raises ``CoordinationError``."""
         if path in self._entries:
             return self._entries[path]
+        if not self._is_connected and path in self._former:
+            return self._former[path]
         question = self._asking[path] = object()
         try:
             value = await self._ask(path)
@@ -53,11 +60,13 @@ class Watched(Generic[T]):
 
     def known(self, path: str) -> T | None:
         """The answer if it is kept and not "missing"; asks nobody."""
-        return self._entries.get(path)
+        if path in self._entries or self._is_connected:
+            return self._entries.get(path)
+        return self._former.get(path)
 
     def keeps(self, path: str) -> bool:
         """Whether an answer is kept, "missing" too."""
-        return path in self._entries
+        return path in self._entries or (not self._is_connected and path in self._former)
 
     def follow(self, on_stale: OnStale) -> None:
         """Call ``on_stale`` when something that was read here has changed, or may have."""
@@ -71,11 +80,17 @@ class Watched(Generic[T]):
         """Drop what is kept of ``path``: for writers, who know of the change before the watch."""
         self._asking.pop(path, None)
         self._entries.pop(path, None)
+        self._former.pop(path, None)
 
     async def _ask(self, path: str) -> T | None:
         def changed() -> None:
-            self.forget(path)
-            self._tell(path)
+            self._asking.pop(path, None)
+            value = self._entries.pop(path, None)
+            if value is not None:
+                self._bound(self._former)
+                self._former[path] = value
+            if self._is_connected:  # else it is no change: followers are told when all are read
+                self._tell(path)
 
         while True:
             try:
@@ -86,15 +101,21 @@ class Watched(Generic[T]):
                     return None
 
     def _keep(self, path: str, value: T | None) -> None:
-        while len(self._entries) >= self._entries_max:
-            del self._entries[next(iter(self._entries))]
+        self._former.pop(path, None)
+        self._bound(self._entries)
         self._entries[path] = value
 
+    def _bound(self, answers: dict[str, Any]) -> None:
+        """Make room for one more."""
+        while len(answers) >= self._entries_max:
+            del answers[next(iter(answers))]
+
     def _session_changed(self, state: SessionState) -> None:
-        if state is not SessionState.SUSPENDED:
+        self._is_connected = state is SessionState.CONNECTED
+        if self._is_connected:
             self._asking.clear()
             self._entries.clear()
-        if state is SessionState.CONNECTED:
+            self._former.clear()
             self._tell(None)
 
 

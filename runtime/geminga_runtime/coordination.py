@@ -20,10 +20,10 @@ ANY_VERSION = -1
 NO_SESSION = -1
 # ZooKeeper drops the connection over a request longer than jute.maxbuffer (0xfffff bytes).
 REQUEST_BYTES_MAX = 1_000_000
-# A session that hears nothing gives itself up after this part of its time-out. The server counts
-# from what it last heard of us, which is a little before we heard its answer; the tenth covers
-# that and the time our own callbacks take to stop serving.
-GIVE_UP_FRACTION = 0.9
+# A session that hears nothing is in doubt after this part of its time-out. The server counts from
+# what it last heard of us, which is a little before we heard its answer; the tenth covers that and
+# the time our own callbacks take to stop leading.
+DOUBT_FRACTION = 0.9
 # A standalone's parts must see each other's death within seconds; 6 s is three of kazoo's pings.
 SESSION_TIMEOUT_S = 6.0
 # Parents made for one create may be deleted again before it arrives; then they are made again.
@@ -95,8 +95,15 @@ class SessionState(Enum):
     """What the session is worth now."""
 
     CONNECTED = "connected"
-    SUSPENDED = "suspended"  # connection lost, session may still live
-    EXPIRED = "expired"  # ephemeral nodes are gone; a new session begins when CONNECTED comes
+    """Requests are answered. After SUSPENDED and DOUBTFUL the session is the same one."""
+    SUSPENDED = "suspended"
+    """The connection is lost, and the session lives: no other can have what is ours."""
+    DOUBTFUL = "doubtful"
+    """ZooKeeper was not heard of for as long as a session lasts. It has ended the session and given
+    what is ours to others, or it is away, and will know the session when it is back."""
+    EXPIRED = "expired"
+    """ZooKeeper says that the session is over: ephemeral nodes are gone. A new one begins when
+    CONNECTED comes."""
 
 
 @dataclass(frozen=True, slots=True)

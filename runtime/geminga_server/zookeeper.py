@@ -9,10 +9,10 @@ What this module adds to kazoo:
 * **Nothing waits for ever.** A request has a deadline. While there is no connection, requests are
   held (``zookeeper_requests``) and sent, in order, when it is back; what was on the way when it
   broke fails with ``ConnectionLost``, since nobody knows whether it was carried out.
-* **The session ends here before it ends at the server.** kazoo learns of an expiry only once it
-  reaches the server again, when somebody else may long own what was ours. So a session that heard
-  nothing for ``GIVE_UP_FRACTION`` of its time-out is reported as ``EXPIRED`` and never used
-  again; the next ``CONNECTED`` is a new session.
+* **Doubt comes before the server ends the session.** kazoo learns of an expiry only once it
+  reaches the server again, when another may long own what was ours. So a session that heard nothing
+  for ``DOUBT_FRACTION`` of its time-out is reported as ``DOUBTFUL``, and ``CONNECTED`` or
+  ``EXPIRED`` follows when the server is reached.
 * **A watch is called once, also when the connection breaks**, because a change may then go
   unseen: read again, with a new watch.
 """
@@ -29,7 +29,7 @@ from typing import cast
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import (
     ANY_VERSION,
-    GIVE_UP_FRACTION,
+    DOUBT_FRACTION,
     MAKE_PARENTS_ATTEMPTS_MAX,
     NO_SESSION,
     SESSION_TIMEOUT_S,
@@ -105,7 +105,7 @@ class ZooKeeper(Service):
         self._callbacks: list[OnSession] = []
         self._requests = Requests(session_timeout_s)
         self._ask = self._requests.ask
-        self._expiry: asyncio.TimerHandle | None = None
+        self._doubt: asyncio.TimerHandle | None = None
 
     def _connect_kazoo(self, handler: LoopHandler) -> Client:
         return connect_kazoo(self._hosts, self._session_timeout_s, handler)
@@ -311,12 +311,15 @@ class ZooKeeper(Service):
         log.warning("zookeeper connection lost", extra={"hosts": self._hosts})
         self._change_state(SessionState.SUSPENDED)
         quiet_s = self._clock.monotonic() - handler.heard_at_s
-        left_s = max(0.0, self._session_timeout_s * GIVE_UP_FRACTION - quiet_s)
-        loop = asyncio.get_running_loop()
-        self._expiry = loop.call_later(left_s, lambda: self._session_expired(is_client_dead=True))
+        left_s = max(0.0, self._session_timeout_s * DOUBT_FRACTION - quiet_s)
+        self._doubt = asyncio.get_running_loop().call_later(left_s, self._session_in_doubt)
+
+    def _session_in_doubt(self) -> None:
+        log.warning("zookeeper session in doubt", extra={"hosts": self._hosts})
+        self._change_state(SessionState.DOUBTFUL)
 
     def _session_expired(self, *, is_client_dead: bool) -> None:
-        """The session is over, by the server's word or by ours; the latter needs a new client."""
+        """The session is over. A client that is dead, for it was refused, needs a successor."""
         if self._state is not SessionState.EXPIRED:
             log.warning("zookeeper session expired", extra={"hosts": self._hosts})
             self._session_id = NO_SESSION
@@ -327,9 +330,9 @@ class ZooKeeper(Service):
             self._begin()
 
     def _change_state(self, state: SessionState) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
+        if self._doubt is not None:
+            self._doubt.cancel()
+            self._doubt = None
         if state is not SessionState.CONNECTED:
             self._requests.disconnected()
         if state is self._state:
@@ -350,8 +353,8 @@ class ZooKeeper(Service):
     async def _end(self) -> None:
         """End the session, within ``CLOSE_TIMEOUT_S``; what still waits fails."""
         self._is_closed = True
-        if self._expiry is not None:
-            self._expiry.cancel()
+        if self._doubt is not None:
+            self._doubt.cancel()
         self._requests.close()
         client, handler = self._client, self._handler
         if client is None or handler is None:

@@ -18,7 +18,7 @@ from typing import Protocol, Self, TypeVar, cast
 
 from geminga_runtime.coordination import (
     ANY_VERSION,
-    GIVE_UP_FRACTION,
+    DOUBT_FRACTION,
     MAKE_PARENTS_ATTEMPTS_MAX,
     NO_SESSION,
     ConnectionLost,
@@ -153,7 +153,7 @@ class SimulatedSession:
         self._arrival_s = 0.0
         self._answer_s = 0.0
         self._heard_s = 0.0
-        self._give_up_timer: asyncio.TimerHandle | None = None
+        self._doubt_timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -191,8 +191,8 @@ class SimulatedSession:
     def _finish(self) -> None:
         self.is_over = True
         self.is_link_up = False
-        if self._give_up_timer is not None:
-            self._give_up_timer.cancel()
+        if self._doubt_timer is not None:
+            self._doubt_timer.cancel()
 
     # --- Coordination -----------------------------------------------------------------------
 
@@ -409,8 +409,8 @@ class SimulatedSession:
         for watch in list(self._watches):
             self._fire(watch)
         loop = self._server.loop
-        give_up_s = max(loop.time(), self._heard_s + self.timeout_s * GIVE_UP_FRACTION)
-        self._give_up_timer = loop.call_at(give_up_s, self._give_up)
+        doubt_s = max(loop.time(), self._heard_s + self.timeout_s * DOUBT_FRACTION)
+        self._doubt_timer = loop.call_at(doubt_s, self._doubt)
         self.reconnect_later()
 
     def reconnect_later(self) -> None:
@@ -426,7 +426,8 @@ class SimulatedSession:
             return
         if self._state is SessionState.CONNECTED:
             return  # it has not noticed yet that it must
-        if self._state is SessionState.SUSPENDED and not server.is_alive(self._session_id):
+        is_known = self._state is not SessionState.EXPIRED
+        if is_known and not server.is_alive(self._session_id):
             self._expire()
         if self._state is SessionState.EXPIRED:
             self._session_id = server.begin()
@@ -440,11 +441,10 @@ class SimulatedSession:
             if not request.future.done():
                 self._send(request)
 
-    def _give_up(self) -> None:
-        """In the client: too long without a word; be sure to stop before the server says so."""
+    def _doubt(self) -> None:
+        """In the client: too long without a word."""
         if not self.is_over and self._state is SessionState.SUSPENDED:
-            self._expire()
-            self.reconnect_later()
+            self._change_state(SessionState.DOUBTFUL)
 
     def _expire(self) -> None:
         self._session_id = NO_SESSION
@@ -452,9 +452,9 @@ class SimulatedSession:
         self._fail_all(SessionExpired, "the session expired")
 
     def _change_state(self, state: SessionState) -> None:
-        if self._give_up_timer is not None:
-            self._give_up_timer.cancel()
-            self._give_up_timer = None
+        if self._doubt_timer is not None:
+            self._doubt_timer.cancel()
+            self._doubt_timer = None
         self._state = state
         for callback in self._callbacks:
             self._server.loop.call_soon(callback, state)

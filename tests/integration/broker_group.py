@@ -52,6 +52,8 @@ class BrokerGroup:
     brokers: list[BrokerProcess] = field(default_factory=list[BrokerProcess])
     # Who signs the certificates of the brokers that serve TLS alone.
     tls: ssl.SSLContext | None = None
+    # The processes of ZooKeeper, the last of which may run.
+    zookeepers: list[PartProcess] = field(default_factory=list[PartProcess])
 
     @property
     def service_url(self) -> str:
@@ -64,6 +66,15 @@ class BrokerGroup:
         running = self.stack.enter_context(_running(part, self.directory / f"{name}.log", options))
         running.wait_for(f"{part} serves")
         return running
+
+    def start_zookeeper(self) -> None:
+        """Start ZooKeeper, on the data that there is."""
+        data = ("--data-dir", str(self.directory / "zookeeper"))
+        port = self.zookeeper.rpartition(":")[2]
+        name = f"zookeeper-{len(self.zookeepers) + 1}"
+        self.zookeepers.append(
+            self.start_part("zookeeper", name, *data, "--port", port, "--metrics-port=0")
+        )
 
     def start_broker(self, *options: str) -> BrokerProcess:
         """One broker more, on ports of its own."""
@@ -104,8 +115,7 @@ def broker_group(
     with ExitStack() as stack:
         port = stack.enter_context(ReservedPort("127.0.0.1", 0)).port
         group = BrokerGroup(f"127.0.0.1:{port}", directory, stack, tls=tls)
-        data = ("--data-dir", str(directory / "zookeeper"))
-        group.start_part("zookeeper", "zookeeper", *data, "--port", str(port), "--metrics-port=0")
+        group.start_zookeeper()
         _initialize(group.zookeeper)
         for number in range(bookies):
             name = f"bookie-{number + 1}"

@@ -5,11 +5,15 @@ broker names; a broker that dies leaves its topics to the others, and nothing ac
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import threading
 import time
 import urllib.request
 from collections.abc import Generator
+from functools import partial
+from pathlib import Path
 
 import pulsar
 import pytest
@@ -28,6 +32,8 @@ TAKEOVER_S = 3.0
 # How long a producer waits whose topic is moved to another broker.
 PAUSE_S = 0.2
 RECEIVE_TIMEOUT_MS = 60_000
+# What is owned needs no ZooKeeper, but for a ledger that has to be replaced; machines are busy.
+OWNED_PAUSE_S = 5.0
 RECEIVE_TIMEOUT_S = 60.0
 
 
@@ -330,6 +336,67 @@ def test_a_broker_that_is_told_to_end_hands_its_topics_on_first(
     assert "bundle not handed on" not in log
     assert victim.process.returncode == 0
     assert sorted(pauses.values())[len(pauses) // 4] < PAUSE_S, pauses
+
+
+AWAY_S = 60.0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stands still", "killed"])
+def test_topics_go_on_while_zookeeper_is_away_for_a_minute(
+    group: BrokerGroup,
+    is_killed: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    with client_of(group.service_url) as client:
+        consumer = client.subscribe(TOPICS, SUBSCRIPTION)
+        producers = {
+            topic: client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
+            for topic in TOPICS
+        }
+        owners = {topic: group.owner(topic).id for topic in TOPICS}
+        sent, slowest_s = 0, 0.0
+
+        def publish_for(duration_s: float) -> None:
+            nonlocal sent, slowest_s
+            end_s = time.monotonic() + duration_s
+            while (began_s := time.monotonic()) < end_s:
+                for producer in producers.values():
+                    producer.send(b"%d" % sent)
+                sent += 1
+                slowest_s = max(slowest_s, time.monotonic() - began_s)
+
+        publish_for(1.0)
+        zookeeper = group.zookeepers[-1].process
+        # Our process, and its child, which is the server.
+        children = Path(f"/proc/{zookeeper.pid}/task/{zookeeper.pid}/children").read_text()
+        processes = [zookeeper.pid, *map(int, children.split())]
+        assert len(processes) == 2
+        for pid in reversed(processes):
+            os.kill(pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
+        publish_for(AWAY_S)
+        assert slowest_s < OWNED_PAUSE_S
+        if is_killed:
+            zookeeper.wait()
+            group.start_zookeeper()
+        else:
+            for pid in processes:
+                os.kill(pid, signal.SIGCONT)
+        # Sessions may have ended: brokers then give up what they own, and take it again.
+        publish_for(10.0)
+        for broker in group.brokers:
+            eventually(partial(broker.rest, "GET", LIVING), lambda answer: len(answer[1]) == 3)
+        for topic in (*TOPICS, "persistent://public/default/new"):
+            places = {group.owner(topic, asked=each).id for each in range(3)}
+            assert len(places) == 1, f"{topic}: {places}, before {owners.get(topic)}"
+        publish_officially(client, "new", range(1))
+        received = {topic: list[int]() for topic in TOPICS}
+        while any(len(set(numbers)) < sent for numbers in received.values()):
+            message = consumer.receive(RECEIVE_TIMEOUT_MS)
+            received[message.topic_name()].append(int(message.data()))
+            consumer.acknowledge(message)
+    for numbers in received.values():
+        # Sent again by a client without receipt, a message may come twice.
+        assert list(dict.fromkeys(numbers)) == list(range(sent))
 
 
 def test_the_leader_is_followed_by_another(group: BrokerGroup) -> None:

@@ -3,8 +3,9 @@ ZooKeeper, and have their bundles split and unloaded; that every topic has one i
 clients which follow them lose nothing.
 
 What a broker says of itself is looked at every few milliseconds, as by an observer of all brokers
-at once. Brokers that stand still are left out: what they believe is past, and bookies fence them
-(the story of takeovers).
+at once. Left out are brokers that stand still, and those that hear nothing of ZooKeeper: they know
+that another may have what they own, and bookies fence them (the story of takeovers), so that what
+they confirm is in the log that all read in the end.
 """
 
 from __future__ import annotations
@@ -71,12 +72,14 @@ MENU = FaultMenu(
 
 
 async def observe(cluster: Cluster) -> None:
-    """Raise ``InvariantViolated`` when two running brokers serve one topic."""
+    """Raise ``InvariantViolated`` when two running brokers are certain to serve one topic."""
     while True:
         serving = cluster.serving()
         for topic in TOPICS:
             owners = [
-                broker.address.broker_id for broker in serving if broker.ownership.owns(topic)
+                broker.address.broker_id
+                for broker in serving
+                if broker.ownership.is_certain and broker.ownership.owns(topic)
             ]
             if len(owners) > 1:
                 raise InvariantViolated(f"{topic} has the owners {', '.join(owners)}")

@@ -1,9 +1,10 @@
 """The bundles this broker owns, and how they are transferred: acquired, confirmed, unloaded, lost.
 
 A bundle is owned through an ephemeral node whose value names the owner; its creation zxid is the
-generation of the ownership. Losing the session gives every bundle up at once, for another broker
-may own it now; a new session takes them back where no other broker does. Who *should* own a bundle
-is decided elsewhere.
+generation of the ownership. When ZooKeeper ends the session, every bundle is given up at once, for
+another broker may own it now; a new session takes them back where no other broker does. While
+ZooKeeper is not heard of, bundles are kept, and none is acquired: were another broker to have one
+of them, it has fenced the logs of its topics. Who *should* own a bundle is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class OwnedBundles(Service):
         self._on_release: list[OnRelease] = []
         self._has_session = True
         self._is_retired = False
-        self._losses = 0  # sessions given up so far: tells an answer from before the last loss
+        # Sessions that ended or were in doubt so far: tells an answer from before the last one.
+        self._losses = 0
         self._given_up: list[Bundle] = []
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -86,6 +88,11 @@ class OwnedBundles(Service):
         """Whether the bundle is owned, and not about to be handed on."""
         return bundle in self._generations and bundle not in self._releasing
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether no other broker can have what is owned here: ZooKeeper keeps the session."""
+        return self._has_session
+
     def generation(self, bundle: Bundle) -> int:
         """The creation zxid of the bundle's node. Raises ``NotOwned``."""
         try:
@@ -102,7 +109,9 @@ class OwnedBundles(Service):
     def check_ready(self) -> None:
         """Raise ``ServiceNotReady`` where this broker cannot own anything now."""
         if self._is_closing or not self._has_session:
-            raise ServiceNotReady("this broker owns nothing now: it closes, or lost its session")
+            raise ServiceNotReady(
+                "this broker acquires nothing now: it closes, or ZooKeeper does not answer"
+            )
 
     async def acquire(self, bundle: Bundle) -> Claim:
         """Acquire the bundle, whose lock the caller holds, or learn which broker was quicker.
@@ -260,9 +269,10 @@ class OwnedBundles(Service):
     # The session
 
     def _session_changed(self, state: SessionState) -> None:
-        # While SUSPENDED the session still protects what is owned; its holder reports EXPIRED
-        # before the server could give a bundle to another broker.
-        if state is SessionState.EXPIRED:
+        if state is SessionState.DOUBTFUL:
+            self._has_session = False
+            self._losses += 1
+        elif state is SessionState.EXPIRED:
             self._give_up_all()
         elif state is SessionState.CONNECTED and not self._is_closing:
             self._has_session = True

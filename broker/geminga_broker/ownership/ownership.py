@@ -241,6 +241,12 @@ class Ownership(Service):
         """The bundles this broker owns, in no order."""
         return self._owned.names()
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether no other broker can have what this one owns. While ZooKeeper is not heard of,
+        another may: then it has fenced the logs, and nothing published here is confirmed."""
+        return self._owned.is_certain
+
     def generation(self, bundle: Bundle) -> int:
         """When this broker's ownership began, as a zxid: later owners have higher ones.
 

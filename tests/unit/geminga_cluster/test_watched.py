@@ -112,7 +112,7 @@ async def test_the_oldest_answers_make_room(
     assert requests == ["get /a"]
 
 
-async def test_nothing_is_kept_beyond_the_session(
+async def test_what_was_read_last_holds_on_while_zookeeper_is_not_heard_of(
     texts: Watched[str],
     coordination: Coordination,
     session: Callable[[str], Coordination],
@@ -121,10 +121,14 @@ async def test_nothing_is_kept_beyond_the_session(
 ) -> None:
     await coordination.create("/a", b"one")
     await texts.get("/a")
+    assert await texts.get("/missing") is None
     await expire("broker")
-    assert texts.known("/a") is None
+    assert texts.known("/a") == await texts.get("/a") == "one"
+    assert texts.keeps("/a")
     with pytest.raises(ConnectionLost):
-        await texts.get("/a")
+        await texts.get("/b")
+    with pytest.raises(ConnectionLost):  # it may have been made meanwhile
+        await texts.get("/missing")
     await session("other").set("/a", b"two")
     await reconnect("broker")
     assert await texts.get("/a") == "two"
@@ -140,7 +144,6 @@ async def test_what_changed_while_the_connection_was_lost_is_seen(
     await coordination.create("/a", b"one")
     await texts.get("/a")
     await suspend("broker")
-    assert texts.known("/a") is None  # no watch would tell of a change
     await session("other").set("/a", b"two")
     await reconnect("broker")
     assert await texts.get("/a") == "two"

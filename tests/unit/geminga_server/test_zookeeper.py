@@ -266,41 +266,60 @@ async def test_everything_that_waits_fails_when_the_session_expires(stage: Stage
     assert stage.zookeeper.session_id == 2
 
 
-async def test_a_session_unheard_of_for_too_long_is_given_up_for_a_new_one(
+async def test_a_session_unheard_of_for_too_long_is_in_doubt_and_goes_on_where_it_is_known(
     short_stage: Stage,
 ) -> None:
-    stage, old = short_stage, short_stage.client
-    expired = expiry(stage)
-    old.say(KazooState.SUSPENDED)
-    await asyncio.wait_for(expired.wait(), 60)
-    assert len(stage.clients) == 2
-    old.say(KazooState.CONNECTED, session_id=1)
-    await turns()
-    assert stage.zookeeper.session_id == NO_SESSION
-    assert stage.zookeeper.state is SessionState.EXPIRED, "the old session is never used again"
-    stage.client.say(KazooState.CONNECTED, session_id=2)
+    stage, client = short_stage, short_stage.client
+    doubted = doubt(stage)
+    client.say(KazooState.SUSPENDED)
+    await asyncio.wait_for(doubted.wait(), 60)
+    assert stage.zookeeper.session_id == 1
+    client.say(KazooState.CONNECTED, session_id=1)
     await turns()
     assert stage.seen[1:] == [
         SessionState.SUSPENDED,
+        SessionState.DOUBTFUL,
+        SessionState.CONNECTED,
+    ]
+    assert stage.zookeeper.session_id == 1
+
+
+async def test_a_session_in_doubt_that_zookeeper_has_ended_is_followed_by_a_new_one(
+    short_stage: Stage,
+) -> None:
+    stage, client = short_stage, short_stage.client
+    doubted = doubt(stage)
+    client.say(KazooState.SUSPENDED)
+    await asyncio.wait_for(doubted.wait(), 60)
+    client.client_state = KeeperState.EXPIRED_SESSION
+    client.say(KazooState.LOST)
+    await turns()
+    assert stage.zookeeper.session_id == NO_SESSION
+    client.say(KazooState.CONNECTED, session_id=2)
+    await turns()
+    assert stage.seen[1:] == [
+        SessionState.SUSPENDED,
+        SessionState.DOUBTFUL,
         SessionState.EXPIRED,
         SessionState.CONNECTED,
     ]
+    assert stage.zookeeper.session_id == 2
 
 
 async def test_silence_before_the_connection_broke_counts(stage: Stage) -> None:
     stage.clock.advance(LONG_S)
-    expired = expiry(stage)
+    doubted = doubt(stage)
     stage.client.say(KazooState.SUSPENDED)
-    await asyncio.wait_for(expired.wait(), 60)  # and not for the whole of a session's time
+    await asyncio.wait_for(doubted.wait(), 60)  # and not for the whole of a session's time
 
 
-def expiry(stage: Stage) -> asyncio.Event:
-    """Set when the session expires."""
-    expired = asyncio.Event()
+def doubt(stage: Stage) -> asyncio.Event:
+    """Set when the session is in doubt."""
+    doubted = asyncio.Event()
     stage.zookeeper.on_session(
-        lambda state: expired.set() if state is SessionState.EXPIRED else None
+        lambda state: doubted.set() if state is SessionState.DOUBTFUL else None
     )
-    return expired
+    return doubted
 
 
 async def test_a_kazoo_that_died_is_replaced(stage: Stage) -> None:
@@ -316,7 +335,7 @@ async def test_a_connection_that_comes_back_keeps_the_session(stage: Stage) -> N
     stage.client.say(KazooState.CONNECTED, session_id=1)
     await turns()
     assert stage.seen[1:] == [SessionState.SUSPENDED, SessionState.CONNECTED]
-    assert stage.zookeeper._expiry is None
+    assert stage.zookeeper._doubt is None
 
 
 async def test_missing_parents_are_made_in_one_go(stage: Stage) -> None:

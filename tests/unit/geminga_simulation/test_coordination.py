@@ -11,7 +11,7 @@ from tests.unit.geminga_simulation.coordination_conformance import (
     Heard,
 )
 
-from geminga_runtime.coordination import NO_SESSION, NodeMissing, SessionState
+from geminga_runtime.coordination import NodeMissing, SessionExpired, SessionState
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.coordination_session import SimulatedSession
@@ -93,7 +93,12 @@ async def test_a_paused_host_is_expired_before_it_can_give_up() -> None:
     assert session.state is SessionState.CONNECTED
     await asyncio.sleep(12)
     zookeeper.hear("host")
-    assert states == [SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED]
+    assert states == [
+        SessionState.SUSPENDED,
+        SessionState.DOUBTFUL,
+        SessionState.EXPIRED,
+        SessionState.CONNECTED,
+    ]
 
 
 async def test_a_short_pause_costs_nothing() -> None:
@@ -107,27 +112,31 @@ async def test_a_short_pause_costs_nothing() -> None:
     assert (session.state, session.session_id) == (SessionState.CONNECTED, first_id)
 
 
-async def test_a_host_that_is_isolated_gives_up_before_the_server_does() -> None:
+async def test_a_host_that_is_isolated_doubts_before_the_server_ends_its_session() -> None:
     zookeeper = make_zookeeper()
     loop = zookeeper.loop
     session = zookeeper.session("host")
-    expired_s: list[float] = []
+    doubted_s: list[float] = []
     session.on_session(
-        lambda state: expired_s.append(loop.time()) if state is SessionState.EXPIRED else None
+        lambda state: doubted_s.append(loop.time()) if state is SessionState.DOUBTFUL else None
     )
+    first_id = session.session_id
     await session.create("/e", ephemeral=True)
     observer = zookeeper.session("observer")
     gone = Heard()
     await observer.get("/e", on_change=gone)
     zookeeper.isolate("host")
     await gone.wait()
-    assert expired_s[0] < loop.time()
-    assert session.session_id == NO_SESSION
+    assert doubted_s[0] < loop.time()
+    assert session.session_id == first_id
     late = asyncio.ensure_future(session.create("/late"))
     await asyncio.sleep(1)
     assert not late.done()
     zookeeper.restore("host")
-    assert await late == "/late"
+    with pytest.raises(SessionExpired):  # it was asked in the session that has ended
+        await late
+    assert await session.create("/late") == "/late"
+    assert session.session_id != first_id
     assert session.state is SessionState.CONNECTED
 
 

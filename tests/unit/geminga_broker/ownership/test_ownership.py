@@ -163,14 +163,31 @@ async def test_a_kill_is_recognised_though_a_listeners_url_is_not_made_of_the_br
         assert (await after.owner(ORDERS)).is_self
 
 
-async def test_a_lost_session_gives_every_bundle_up_at_once(
+async def test_what_is_owned_is_kept_while_zookeeper_is_not_heard_of(
     ownership: Ownership, expire: OnName
+) -> None:
+    lost: list[Bundle] = []
+    ownership.on_lost(lost.append)
+    certain = [ownership.is_certain]
+    assert (await ownership.owner(ORDERS)).is_self
+    await expire("broker")
+    assert [*certain, ownership.is_certain] == [True, False]
+    assert ownership.owns(ORDERS)
+    assert (await ownership.owner(ORDERS)).is_self
+    assert lost == []
+
+
+async def test_a_lost_session_gives_every_bundle_up_at_once(
+    ownership: Ownership, rival: Ownership, expire: OnName, reconnect: OnName, settle: Settle
 ) -> None:
     lost: list[Bundle] = []
     ownership.on_lost(lost.append)
     bundle = await ownership.bundle_of(ORDERS)
     await ownership.owner(ORDERS)
     await expire("broker")
+    await rival.owner(ORDERS)
+    await reconnect("broker")
+    await settle()
     assert lost == [bundle]
     assert ownership.owned() == []
     assert not ownership.owns(ORDERS)
