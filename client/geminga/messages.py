@@ -250,6 +250,11 @@ class Message(Generic[ValueT_co]):
         return self._delivery.position
 
     @property
+    def partition(self) -> int:
+        """The partition that it came from, -1 for a topic without partitions."""
+        return self._delivery.partition
+
+    @property
     def batch_acks(self) -> BatchAcks | None:
         """What is still to be acknowledged of its batch, if it is in one."""
         return self._delivery.acks

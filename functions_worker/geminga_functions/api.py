@@ -93,6 +93,15 @@ class PickleSerDe(SerDe):
         return pickle.loads(input_bytes)  # noqa: S301 - what its user asked for
 
 
+# ASCII that no number ends with, neither ``2j``, ``inf``, ``nan`` nor ``(1+2j)``: by its last
+# character most text is known for what it is, without three exceptions that cost 4 us.
+NO_NUMBERS_END = frozenset(
+    character
+    for character in map(chr, range(0x21, 0x7F))
+    if not character.isdigit() and character not in ".jJfFnNyY)"
+)
+
+
 class IdentitySerDe(SerDe):
     """The default: numbers and text as UTF-8, bytes as they are."""
 
@@ -111,6 +120,8 @@ class IdentitySerDe(SerDe):
             text = input_bytes.decode()
         except UnicodeDecodeError:
             return input_bytes
+        if text[-1:] in NO_NUMBERS_END:
+            return text
         for number in (int, float, complex):
             try:
                 return number(text)

@@ -6,7 +6,8 @@ Of single messages in ``MessageAttributes``, of columns of messages in ``encode_
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
@@ -52,12 +53,14 @@ class MessageAttributes:
 
         Raises ``UnicodeEncodeError`` or ``TypeError`` for what is no text.
         """
-        has_only_key = not (
-            self.properties or self.ordering_key or self.event_time_ms or self.is_null
+        is_usual = not (
+            self.ordering_key or self.event_time_ms or self.is_null or self.has_null_key
         )
-        if has_only_key and isinstance(self.key, str):  # by hand, as nearly all that have any
-            key = self.key.encode()
-            return b"\x12" + encode_varint(len(key)) + key
+        if is_usual and (self.key is None or isinstance(self.key, str)):
+            # By hand, as nearly all that have any: two properties take 0.9 us instead of 2.4.
+            with suppress(TypeError):  # Protobuf takes UTF-8 bytes for text, or says what is wrong
+                encoded = _encode_properties(self.properties.items()) if self.properties else b""
+                return encoded if self.key is None else encoded + _encode_key(self.key)
         single = SingleMessageMetadata(
             properties=key_values(self.properties),
             partition_key=self.partition_key,
@@ -132,7 +135,7 @@ def encode_attributes(
     assert all(column is None or len(column) == messages for column in columns)
     encoded = [b""] * messages
     if properties is not None:
-        encoded = [_encode_properties(each) if each else b"" for each in properties]
+        encoded = [_encode_properties(sorted(each.items())) if each else b"" for each in properties]
     if keys is not None:
         encoded = [
             said if key is None else said + _encode_key(key)
@@ -163,10 +166,11 @@ def _encode_key(key: str | bytes) -> bytes:
     return b"\x12" + encode_varint(len(text)) + text
 
 
-def _encode_properties(properties: Mapping[str, str]) -> bytes:
+def _encode_properties(properties: Iterable[tuple[str, str]]) -> bytes:
+    """Raises ``TypeError`` or ``UnicodeEncodeError`` for what is no text."""
     parts: list[bytes] = []
-    for name, value in sorted(properties.items()):
-        text, said = name.encode(), value.encode()
+    for name, value in properties:
+        text, said = str.encode(name), str.encode(value)
         sizes = encode_varint(len(text)), encode_varint(len(said))
         pair = b"".join((b"\x0a", sizes[0], text, b"\x12", sizes[1], said))
         parts += (b"\x0a", encode_varint(len(pair)), pair)

@@ -158,7 +158,7 @@ class MessageOptions(TypedDict, total=False):
     replicate_to: Sequence[str] | None
 
 
-NO_ATTRIBUTES = MessageAttributes()
+NOTHING = (None,) * 6
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -193,10 +193,8 @@ def attributes_of(
     event_time_ms = None if event_time is None else _ms_since_1970(event_time)
     # A copy: the message may leave later, and alone only then has its properties encoded.
     said = None if properties is None else dict(properties)
-    attributes = MessageAttributes(
-        key, ordering_key, said, event_time_ms, deliver_at_ms, replicate_to
-    )
-    return (None if attributes == NO_ATTRIBUTES else attributes), sequence_id
+    given = (key, ordering_key, said, event_time_ms, deliver_at_ms, replicate_to)
+    return (None if given == NOTHING else MessageAttributes(*given)), sequence_id
 
 
 def _ms_since_1970(time: datetime | int) -> int:

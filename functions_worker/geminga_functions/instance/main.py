@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 
 from geminga_functions.instance.messages import Stopped
-from geminga_functions.instance.serving import WorkerChannel, failure_of, run
+from geminga_functions.instance.serving import WorkerChannel, failure_of, loop_runner, run
 from geminga_runtime.clock import SystemClock
 
 PR_SET_PDEATHSIG = 1
@@ -27,7 +27,8 @@ def main() -> None:
     end_with(int(sys.argv[2]))
     channel = WorkerChannel(socket.socket(fileno=int(sys.argv[1])), SystemClock(), end_group)
     try:
-        asyncio.run(run_alone(channel))
+        with loop_runner() as runner:
+            runner.run(run_alone(channel))
     except BaseException as error:  # noqa: BLE001 - whatever it is, the worker is told
         channel.send(failure_of(error))
         code = 1

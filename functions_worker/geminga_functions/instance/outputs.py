@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,13 +70,17 @@ class Outputs:
         self._spec = spec
         self._client = client
         self.schema: geminga.Schema[Any] | None = None  # of results
+        self._results: geminga.Producer[Any] | None = None
         self._producers: dict[tuple[str, str], geminga.Producer[Any]] = {}
         self._numbered: dict[str, Numbered] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def of_results(self) -> geminga.Producer[Any]:
-        """The producer of results."""
-        return await self._producer(self._spec.details.sink.topic, "", self._open_results)
+        """The producer of results, which stays open as long as the instance."""
+        async with self._locks.setdefault(("", ""), asyncio.Lock()):
+            if self._results is None:
+                self._results = await self._open(self._spec.details.sink.topic, {})
+            return self._results
 
     async def of_partition(self, input_topic: str) -> Numbered:
         """The producer of the results of one input partition, for EFFECTIVELY_ONCE."""
@@ -102,32 +105,7 @@ class Outputs:
 
     async def of(self, topic: str, compression: str) -> geminga.Producer[Any]:
         """The producer of what the user's code publishes to ``topic``."""
-
-        async def open_(topic: str, _: str) -> geminga.Producer[Any]:
-            options: geminga.ProducerOptions = {
-                "compression": compression,  # type: ignore[typeddict-item]  # a wrong word is refused
-                "properties": properties_of(self._spec.name),
-            }
-            return await self._client.producer(topic, **options)
-
-        return await self._producer(topic, f" {compression}", open_)
-
-    async def flush(self) -> None:
-        """Wait until all that was sent is stored, or has failed."""
-        await asyncio.gather(*[each.flush() for each in self._producers.values()])
-
-    async def close(self) -> None:
-        """Close all, after what they hold is stored."""
-        numbered = [each.producer for each in self._numbered.values()]
-        await asyncio.gather(*[each.close() for each in [*self._producers.values(), *numbered]])
-
-    async def _producer(
-        self,
-        topic: str,
-        name: str,
-        open_: Callable[[str, str], Any],
-    ) -> geminga.Producer[Any]:
-        key = topic, name
+        key = topic, compression
         if key in self._producers:
             return self._producers[key]
         # The lock is fair: messages that wait for the same producer keep their order.
@@ -136,11 +114,24 @@ class Outputs:
                 if len(self._producers) >= PRODUCERS_MAX:
                     oldest = next(iter(self._producers))
                     await self._producers.pop(oldest).close()
-                self._producers[key] = await open_(topic, name)
+                options: geminga.ProducerOptions = {
+                    "compression": compression,  # type: ignore[typeddict-item]  # a wrong word is refused
+                    "properties": properties_of(self._spec.name),
+                }
+                self._producers[key] = await self._client.producer(topic, **options)
             return self._producers[key]
 
-    async def _open_results(self, topic: str, _: str) -> geminga.Producer[Any]:
-        return await self._open(topic, {})
+    async def flush(self) -> None:
+        """Wait until all that was sent is stored, or has failed."""
+        await asyncio.gather(*[each.flush() for each in self._opened()])
+
+    async def close(self) -> None:
+        """Close all, after what they hold is stored."""
+        numbered = [each.producer for each in self._numbered.values()]
+        await asyncio.gather(*[each.close() for each in [*self._opened(), *numbered]])
+
+    def _opened(self) -> list[geminga.Producer[Any]]:
+        return [*self._producers.values(), *([self._results] if self._results else [])]
 
     async def _open_named(self, input_topic: str) -> geminga.Producer[Any]:
         """Results of an input partition go to one partition of the output, always the same: another

@@ -86,6 +86,7 @@ class Instance(Service):
         self._clock = clock
         self._may_run = may_run
         self._guarantee = spec.details.processingGuarantees
+        self._has_output = bool(spec.details.sink.topic)
         self._consumers: list[geminga.Consumer[Any]] = []
         self._outputs = Outputs(spec, client)
         self._settler = Settler(self._outputs, self.counters, self._guarantee)
@@ -105,6 +106,7 @@ class Instance(Service):
         self._threads: Caller = threads or Threads(1, f"function {spec.name}")
         self._pumps: list[asyncio.Task[Any]] = []
         self._idle: dict[asyncio.Task[Any], None] = {}
+        self._now_s = clock.monotonic()  # after the last call of a plain function
         self._turn = asyncio.Lock()  # the user's code runs for one input at a time
         self._async_room = asyncio.Semaphore(ASYNC_MESSAGES_MAX)
         self._is_stopping = False
@@ -276,8 +278,7 @@ class Instance(Service):
             done += len(outcomes)
             # State first: what came of a message is not acknowledged before all of it is stored.
             await self._state.commit()
-            for outcome in outcomes:
-                await self._settler.settle(consumer, outcome)
+            await self._settler.settle(consumer, outcomes)
 
     async def _run_on_loop(
         self, source: Input, consumer: geminga.Consumer[Any], messages: list[geminga.Message[Any]]
@@ -294,7 +295,7 @@ class Instance(Service):
         for task in begun:
             outcome = await task
             await self._state.commit()
-            await self._settler.settle(consumer, outcome)
+            await self._settler.settle(consumer, [outcome])
 
     def _process_slice(
         self, source: Input, messages: Sequence[geminga.Message[Any]]
@@ -302,11 +303,12 @@ class Instance(Service):
         """Process the first of these messages, in the thread of the user's code."""
         outcomes: list[Outcome] = []
         began_s = self._clock.monotonic()
+        self.counters.last_invocation_ms = self._clock.wall_ms()  # as precise as a slice is long
         for message in messages:
             if not self._may_run():
                 break
             outcomes.append(self._process(source, message))
-            if self._clock.monotonic() - began_s >= SLICE_S:
+            if self._now_s - began_s >= SLICE_S:
                 break
         return outcomes
 
@@ -319,14 +321,16 @@ class Instance(Service):
         except Exception as error:  # noqa: BLE001 - the user's code
             return self._refused(outcome, error, is_user_error=False)
         context.begin(message)
-        counters.last_invocation_ms = self._clock.wall_ms()
         began_s = self._clock.monotonic()
         try:
-            arguments = (value, context) if function.takes_context else (value,)
-            result = function.call(*arguments)
+            result = (
+                function.call(value, context) if function.takes_context else function.call(value)
+            )
         except BaseException as error:  # noqa: BLE001 - SystemExit too ends more than this thread
             return self._refused(outcome, error, is_user_error=True)
-        counters.latency_s += self._clock.monotonic() - began_s
+        finally:
+            self._now_s = self._clock.monotonic()
+        counters.latency_s += self._now_s - began_s
         outcome.published = context.published
         return self._with_results(outcome, [] if result is None else [result])
 
@@ -358,12 +362,12 @@ class Instance(Service):
         return self._with_results(outcome, [each for each in results if each is not None])
 
     def _with_results(self, outcome: Outcome, results: list[Any]) -> Outcome:
-        try:
-            if self._serialize is not None and self.spec.details.sink.topic:
-                results = [bytes(self._serialize(each)) for each in results]
-        except Exception as error:  # noqa: BLE001 - the user's code
-            return self._refused(outcome, error, is_user_error=False)
-        if self.spec.details.sink.topic:
+        if results and self._has_output:
+            try:
+                if self._serialize is not None:
+                    results = [bytes(self._serialize(each)) for each in results]
+            except Exception as error:  # noqa: BLE001 - the user's code
+                return self._refused(outcome, error, is_user_error=False)
             outcome.results = results
         self.counters.processed += 1
         return outcome

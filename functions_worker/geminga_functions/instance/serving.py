@@ -128,6 +128,18 @@ class WorkerChannel:
             self.stop_within_s.set_result(deadline_s)
 
 
+def loop_runner() -> asyncio.Runner:
+    """Runs an instance on uvloop's event loop, where there is one; on Python's own otherwise.
+
+    The worker's environment has uvloop. That of a function need not have one that can be imported.
+    """
+    try:
+        import uvloop  # noqa: PLC0415 - see above
+    except ImportError:
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
 async def serve(sock: socket.socket) -> None:
     """Run an instance in a thread that has this loop, until the worker stops it.
 

@@ -19,6 +19,7 @@ from threading import Thread
 from typing import Any
 
 from geminga_functions.errors import PackageRefused
+from geminga_functions.instance.serving import loop_runner
 from geminga_functions.names import InstanceName
 from geminga_functions.runtime.channel import InstanceChannel
 from geminga_functions.runtime.running import Ending, Order
@@ -105,7 +106,8 @@ class ThreadInstance:
         try:
             with theirs:
                 try:
-                    asyncio.run(serve(theirs))
+                    with loop_runner() as runner:
+                        runner.run(serve(theirs))
                 finally:
                     # Another thread of the instance may be waiting for a message of ours.
                     with suppress(OSError):

@@ -4,6 +4,7 @@ failed; and that columns of attributes are encoded as those of single messages a
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ from geminga import (
 from geminga.producers.attributes import MessageAttributes, decode_attributes
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.api_pb2 import BaseCommand
+from geminga_protocol.pulsar.api_pb2 import BaseCommand, SingleMessageMetadata
 from geminga_protocol.pulsar.enums import SchemaType
 from geminga_protocol.pulsar.integers import UINT64_MAX
 from geminga_protocol.pulsar.send import encode_receipt
@@ -280,6 +281,21 @@ def test_columns_of_attributes_say_what_single_messages_say(
         )
         assert said == wanted.encode_for_batch()
         assert decode_attributes(said) == wanted
+
+
+def test_properties_leave_in_the_order_in_which_they_were_given() -> None:
+    properties = {"z": "ä" * 100, "": "", "a": "1"}
+    wanted = SingleMessageMetadata(partition_key="k")
+    for name, value in properties.items():
+        wanted.properties.add(key=name, value=value)
+    encoded = MessageAttributes("k", properties=properties).encode_for_batch()
+    assert encoded == wanted.SerializePartialToString()
+
+
+@pytest.mark.parametrize("value", [5, [b"x"]])
+def test_a_property_that_is_no_text_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError):
+        MessageAttributes(properties={"a": value}).encode_for_batch()
 
 
 def test_columns_that_no_message_has_take_no_bytes() -> None:

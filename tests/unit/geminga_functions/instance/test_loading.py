@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from geminga_functions.api import IdentitySerDe
 from geminga_functions.errors import FunctionNotLoaded
@@ -112,3 +115,17 @@ def test_the_identity_serde_reads_numbers_text_and_bytes(payload: bytes, value: 
     assert serde.deserialize(payload) == value
     with pytest.raises(TypeError):
         serde.serialize(["a list"])
+
+
+NUMBERS = st.integers() | st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False)
+
+
+@given(st.text() | NUMBERS.map(str) | NUMBERS.map(lambda number: f" {number}".upper() + "\n"))
+def test_the_identity_serde_takes_no_number_for_a_word(text: str) -> None:
+    def read() -> object:
+        for number in (int, float, complex):
+            with suppress(ValueError):
+                return number(text)
+        return text
+
+    assert repr(IdentitySerDe().deserialize(text.encode())) == repr(read())
