@@ -97,8 +97,12 @@ class WorkerChannel:
     def _follow(self) -> None:
         for message in self._early:
             self._take(message)
+        # Not select(2), which knows no descriptors above 1023: workers with hundreds of instances
+        # in threads have them.
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
         while (left_s := self._lease_until_s - self._clock.monotonic()) > 0:
-            if not select.select([self._socket], [], [], left_s)[0]:
+            if not poll.poll(left_s * 1000):
                 continue
             with suppress(OSError):
                 if chunk := self._socket.recv(RECEIVED_BYTES_MAX):
@@ -154,7 +158,8 @@ async def serve(sock: socket.socket) -> None:
             loop.call_soon_threadsafe(_settle, ended, InstanceFailed(reason))
 
     channel = WorkerChannel(sock, SystemClock(), leave)
-    start = await asyncio.to_thread(channel.receive_start)
+    # It blocks this loop, which has nothing else to do yet: a thread for it would stay for ever.
+    start = channel.receive_start()
     try:
         await run(start, channel, ended, is_alone=False)
     except Exception as error:  # noqa: BLE001 - whatever it is, the worker is told
