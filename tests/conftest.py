@@ -1,8 +1,11 @@
-"""What holds for all tests: how hypothesis judges on machines that are busy with other tests, and
-which tests stay together where several processes share the work."""
+"""What holds for all tests: how hypothesis judges on machines that are busy with other tests, what
+the garbage collector need not look at, and which tests stay together where several processes share
+the work."""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -48,6 +51,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster | 
     """What ``--dist loadfile`` means here."""
     # Without the log it is given, the scheduler prints what it does.
     return ByCluster(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """Keep the garbage collector from what lasts until the end: 11,000 tests and their modules.
+
+    It looked at all of them again and again while they were collected, and whenever a test had made
+    much: a quarter of the CPU time of collecting, a tenth of that of running. What tests leave is
+    found as before.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
