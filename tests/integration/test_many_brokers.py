@@ -300,7 +300,10 @@ def test_a_killed_brokers_topics_are_served_by_the_others_and_nothing_is_lost(
             assert list(dict.fromkeys(received)) == list(range(last + 1))
 
 
-@pytest.mark.parametrize("is_leader", [False, True], ids=["follower", "leader"])
+@pytest.mark.parametrize(
+    "is_leader",
+    [pytest.param(False, id="follower"), pytest.param(True, id="leader", marks=pytest.mark.full)],
+)
 def test_a_broker_that_is_told_to_end_hands_its_topics_on_first(
     group: BrokerGroup,
     is_leader: bool,  # noqa: FBT001 - a parameter of the test

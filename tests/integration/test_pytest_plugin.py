@@ -185,6 +185,7 @@ def test_a_namespace_takes_less_than_five_milliseconds(
     assert min(seconds) < NAMESPACE_MAX_S
 
 
+@pytest.mark.full
 def test_each_worker_has_a_cluster_of_which_nothing_is_left(pytester: pytest.Pytester) -> None:
     run(pytester, SHARED, "-n", "2").assert_outcomes(passed=4)
     clusters = [pids_of(path) for path in pytester.path.glob("gw?.json")]

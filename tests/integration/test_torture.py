@@ -54,6 +54,7 @@ def test_nothing_confirmed_is_lost_while_any_of_four_bookies_and_the_broker_go(
     assert outcome.strikes
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_nothing_confirmed_is_lost_when_the_power_goes(start_standalone: StartStandalone) -> None:
     siege = Siege(seconds=6.0, seed=11, pause_s_max=2.0, has_power_cuts=True)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.conftest import StartStandalone
 from tests.integration.official_client import client_of
@@ -147,6 +148,7 @@ def flip_a_byte(directory: Path, needle: bytes) -> list[str]:
     return damaged
 
 
+@pytest.mark.full
 def test_a_flipped_byte_is_found_and_named(start_standalone: StartStandalone) -> None:
     cluster = start_standalone("--num-bookies", "3")
     ledger = str(publish(cluster, "bookie-admin-damage"))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pulsar
+import pytest
 from tests.integration.cluster_process import ClusterProcess, StandaloneProcess, is_running
 from tests.integration.official_client import client_of
 
@@ -35,6 +36,7 @@ def typed(cluster: StandaloneProcess, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_a_cluster_on_the_data_of_a_standalone(
     start_standalone: Callable[..., StandaloneProcess], start_cluster: Start
 ) -> None:

@@ -211,6 +211,7 @@ def test_a_part_that_hangs_is_killed_and_started_again_and_that_is_said(
     assert said() > said_before
 
 
+@pytest.mark.full
 def test_several_bookies_each_keep_a_copy_and_their_identity_when_their_ports_change(
     start_standalone: StartStandalone,
 ) -> None:
