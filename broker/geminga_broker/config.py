@@ -36,6 +36,19 @@ SCHEME_OF_PORT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionsConfig:
+    """Where functions run."""
+
+    functions_worker_enabled: Annotated[bool, Upstream("functionsWorkerEnabled")] = False
+    """Start a functions worker beside the broker, where there is no URL of one."""
+    functions_worker_web_service_url: str = ""
+    """Functions workers that run elsewhere, `http://HOST:PORT,HOST:PORT`: REST of functions,
+    sources and sinks that reaches this broker is forwarded to them."""
+    functions_worker_directory: str = "functions-worker"
+    """Where the worker beside the broker keeps packages and environments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(PartConfig):
     """The settings of one broker; bytes and seconds as the names say, port 0 takes any free one.
 
@@ -88,6 +101,7 @@ class BrokerConfig(PartConfig):
     topics: Annotated[TopicsConfig, INLINE] = field(default_factory=TopicsConfig)
     admin: Annotated[AdminConfig, INLINE] = field(default_factory=AdminConfig)
     replication: Annotated[ReplicationConfig, INLINE] = field(default_factory=ReplicationConfig)
+    functions: Annotated[FunctionsConfig, INLINE] = field(default_factory=FunctionsConfig)
     load_reports: Annotated[LoadReportConfig, INLINE] = field(default_factory=LoadReportConfig)
     load_manager: Annotated[LoadManagerConfig, INLINE] = field(default_factory=LoadManagerConfig)
     hand_on_budget_s: Annotated[float, Ge(0)] = 2.0

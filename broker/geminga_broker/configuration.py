@@ -20,7 +20,6 @@ FIXED = {
     "authorizationEnabled": False,
     "transactionCoordinatorEnabled": False,
     "webSocketServiceEnabled": False,
-    "functionsWorkerEnabled": False,
 }
 
 

@@ -18,6 +18,7 @@ from random import Random
 from geminga_broker.broker import PULSAR_VERSION, Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.configuration import runtime_configuration
+from geminga_broker.functions_worker import FunctionsFront, WorkerProcess
 from geminga_broker.load_manager.process_usage import ProcessUsage
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_runtime.clock import SystemClock
@@ -34,6 +35,7 @@ from geminga_server.open_files import OpenFiles, open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.rest_calls import HttpCalls
 from geminga_server.run import CLOSE_TIMEOUT_S, StopRequest, run_part
+from geminga_server.service_urls import urls_in
 from geminga_server.supervision import part_name
 from geminga_server.tls import accepting_tls
 from geminga_server.tls_config import BrokerClientTlsConfig
@@ -41,6 +43,7 @@ from geminga_server.tls_config import BrokerClientTlsConfig
 log = logging.getLogger(__name__)
 
 PART = "broker"
+LOCALHOST = "127.0.0.1"
 # So long does a broker wait that started without bookies that take entries, before it looks again.
 HEALTH_RETRY_S = 5.0
 
@@ -84,7 +87,10 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             )
         )
         services = broker.services(runtime_configuration(config))
-        app = create_app(services)
+        workers = functions_urls(config)
+        app = await stack.enter_async_context(
+            FunctionsFront(create_app(services), AsyncioNetwork(), workers)
+        )
         http: HttpServer | None = None  # the first one, which counts the others' connections too
         for bind in config.binds:
             if not bind.is_web:
@@ -104,7 +110,41 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             http = http or server
         await check_health(broker)
         await announce(stack, broker, stop)
+        if runs_worker(config):
+            worker = WorkerProcess(worker_options(config, workers[0]), Random())  # noqa: S311
+            await stack.enter_async_context(worker)
         await stop.wait()
+
+
+def runs_worker(config: BrokerConfig) -> bool:
+    """Whether a functions worker runs beside this broker."""
+    functions = config.functions
+    return functions.functions_worker_enabled and not functions.functions_worker_web_service_url
+
+
+def functions_urls(config: BrokerConfig) -> tuple[str, ...]:
+    """Where functions workers answer: those that were named, or the one beside this broker."""
+    if runs_worker(config):
+        return (f"http://{LOCALHOST}:{free_port(LOCALHOST, 0)}",)
+    return urls_in(config.functions.functions_worker_web_service_url)
+
+
+def worker_options(config: BrokerConfig, url: str) -> Mapping[str, str]:
+    """What the functions worker beside this broker is told; it answers at ``url``."""
+    address = config.address
+    directory = config.functions.functions_worker_directory
+    return {
+        "--worker-id": f"worker-of-{address.broker_id}",
+        "--bind-address": LOCALHOST,
+        "--worker-port": url.rpartition(":")[2],
+        "--pulsar-service-url": address.broker_url,
+        "--pulsar-web-service-url": address.http_url,
+        "--pulsar-functions-cluster": config.cluster,
+        "--directory": directory,
+        "--log-directory": f"{directory}/logs",
+        "--log-level": config.log_level,
+        **({"--log-json": ""} if config.log_json else {}),
+    }
 
 
 def settled(config: BrokerConfig, files: OpenFiles) -> BrokerConfig:

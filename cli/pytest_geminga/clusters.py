@@ -24,6 +24,8 @@ from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
 STANDALONE = ("geminga_cli", "standalone")
+# Most tests run no functions, and a worker takes as much memory as a broker.
+FUNCTIONS_WORKER = "--functions-worker"
 # How long things may take on a machine that is busy with much else; tests that measure say so.
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
@@ -118,7 +120,8 @@ class StandaloneProcess:
         working_directory: Path | None = None,
         open_files: tuple[int, int] | None = None,
     ) -> Self:
-        """Start a standalone on ``data_directory``, free ports unless told, and wait for READY.
+        """Start a standalone on ``data_directory``, free ports unless told, and wait for READY;
+        with a functions worker only where that is among the ``arguments``.
 
         ``module``, with the first arguments behind it, is what Python runs; ``open_files`` are its
         soft and hard limit, those of the test where they are not given. Its log is beside the data.
@@ -129,6 +132,8 @@ class StandaloneProcess:
             if open_files is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
 
+        if module == STANDALONE and FUNCTIONS_WORKER not in arguments:
+            arguments = (f"--no-{FUNCTIONS_WORKER.removeprefix('--')}", *arguments)
         log = (data_directory.parent / f"{data_directory.name}.log").open("a")
         begun = time.monotonic()
         process = subprocess.Popen(  # noqa: S603 - our own words, and options of the test

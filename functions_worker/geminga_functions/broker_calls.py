@@ -16,12 +16,6 @@ def topic_url(web_url: str, topic: str, rest: str) -> str:
     return f"{web_url.rstrip('/')}/admin/v2/{domain}/{quote(local)}{rest}"
 
 
-def web_urls_of(setting: str) -> tuple[str, ...]:
-    """``http://a`` and ``http://b`` of ``http://a,b``."""
-    scheme, separator, hosts = setting.partition("://")
-    return tuple(f"{scheme}{separator}{host.strip().rstrip('/')}" for host in hosts.split(","))
-
-
 class BrokerCalls:
     """``RestCalls`` in which the first of ``urls`` stands for all of them; requests to other
     servers go where they say."""

@@ -58,6 +58,9 @@ class FunctionsWorkerConfig:
     topic_compaction_s: Annotated[float, Gt(0), Upstream("topicCompactionFrequencySec")] = 1800.0
     """How often the leader has the topics of functions and assignments compacted."""
     runtime: Annotated[RuntimeConfig, INLINE] = field(default_factory=RuntimeConfig)
+    stop_with_input: bool = False
+    """Stop when standard input, a pipe or a socket, is closed: so the worker ends with the broker
+    beside which it runs, however that ends."""
     log_level: LogLevel = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 PART = "functions-worker"
 STARTING = b'{"reason":"this functions worker is starting"}'
 # A worker publishes records and heartbeats; instances in threads have clients of their own.
+INPUT_BYTES = 4096
 MEMORY_LIMIT_BYTES = 64 * 1024 * 1024
 
 
@@ -96,7 +98,19 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         await stack.enter_async_context(
             obeying_supervisor(PART, SERVER_VERSION, commands, addresses)
         )
+        if config.stop_with_input:
+            worker.spawn(stop_at_end_of_input(stop), name="wait for the end of standard input")
         await stop.wait()
+
+
+async def stop_at_end_of_input(stop: StopRequest) -> None:
+    """Ask to stop once standard input is closed."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(INPUT_BYTES):
+        pass
+    stop.ask("standard input ended")
 
 
 def identity(config: FunctionsWorkerConfig) -> WorkerInfo:

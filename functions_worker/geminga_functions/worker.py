@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from random import Random
 
 from geminga import Client, Message
-from geminga_functions.broker_calls import BrokerCalls, topic_url, web_urls_of
+from geminga_functions.broker_calls import BrokerCalls, topic_url
 from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
 from geminga_functions.cluster.heartbeats import Heartbeats
 from geminga_functions.cluster.keyed_log import KeyedLog
@@ -26,6 +26,7 @@ from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
 from geminga_server.errors import ServerUnreachable
 from geminga_server.rest_calls import RestCall, RestCalls
+from geminga_server.service_urls import urls_in
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Worker(Service):
         self.config = config
         self.me = me
         self.client = client
-        web_urls = web_urls_of(config.pulsar_web_service_url)
+        web_urls = urls_in(config.pulsar_web_service_url)
         self.calls = calls = BrokerCalls(calls, web_urls)
         self.clock = clock
         coordination = config.topic(config.cluster_coordination_topic_name)

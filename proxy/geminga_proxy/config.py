@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from annotated_types import Ge, Gt, Le
 
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
-from geminga_server.errors import ConfigError
+from geminga_server.service_urls import urls_in
 from geminga_server.tls_config import TlsConfig, client_context
 
 if TYPE_CHECKING:  # it takes 20 ms to load, and `--help` needs none of it
@@ -190,13 +190,3 @@ class ProxyConfig(PartConfig):
             self.function_worker_web_service_url_tls,
         )
         return urls_in(secured if self.broker_tls.enabled else plain)
-
-
-def urls_in(url: str) -> tuple[str, ...]:
-    """``scheme://a`` and ``scheme://b`` of ``scheme://a,b``; none of an empty string."""
-    if not url:
-        return ()
-    scheme, separator, hosts = url.partition("://")
-    if not separator or not all(hosts.split(",")):
-        raise ConfigError(f"{url!r} is not of the form SCHEME://HOST:PORT,HOST:PORT")
-    return tuple(f"{scheme}://{host}" for host in hosts.rstrip("/").split(","))

@@ -78,7 +78,19 @@ class NotAuthorized(GemingaError):
 
 
 class ServerUnreachable(GemingaError):
-    """Another server that this one asked did not answer: it may or may not have done its part."""
+    """Another server that this one asked did not answer: it may or may not have done its part.
+    Where it is not ``is_connected``, it has got nothing of the request, which may go to another."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True
+
+    def __init__(self, message: str, *, is_connected: bool = True) -> None:
+        super().__init__(message)
+        self.is_connected = is_connected
+
+
+class ServerSilent(ServerUnreachable):
+    """Another server took a request, and says nothing."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        super().__init__(f"{url} was silent for {timeout_s:g} s")

@@ -68,6 +68,7 @@ PAGES = HelpPages(
         Subject("backlog", "quotas on what is unread, expiry", ("policies.backlog.*", "expiry.*")),
         Subject("delayed", "delayed delivery", ("delayed.*",)),
         Subject("compaction", "compaction of topics by key", ("compaction.*",)),
+        Subject("functions", "where functions run", ("functions_worker*",)),
         Subject("replication", "replication to other clusters", ("replication.*",)),
         Subject("schemas", "which schemas topics may have", ("policies.schemas.*",)),
     ),

@@ -157,7 +157,7 @@ class Plan:
             self._add_broker(name, present)
         for name in settings.proxies:
             self._add(name, PROXY, proxy_options(settings, ports_of, name, self._zookeeper))
-        for name in settings.functions_workers:
+        for name in () if settings.begun_late else settings.functions_workers:
             self._add(name, FUNCTIONS_WORKER, functions_worker_options(settings, ports_of, name))
 
     def add(self, kind: str) -> Part:
@@ -247,11 +247,9 @@ def proxy_options(
     settings: StandaloneSettings, ports_of: PortsOf, name: str, zookeeper: str
 ) -> Mapping[str, str]:
     """What the proxy ``name`` is told."""
-    ports = ports_of(name)
-    workers = [ports_of(each).http for each in settings.functions_workers]
-    urls = "http://" + ",".join(f"{LOCALHOST}:{port}" for port in workers)
+    ports, workers = ports_of(name), _workers_url(settings, ports_of)
     return {
-        **({"--function-worker-web-service-url": urls} if workers else {}),
+        **({"--function-worker-web-service-url": workers} if workers else {}),
         "--zookeeper": zookeeper,
         "--bind-address": settings.bind_address,
         "--advertised-address": settings.advertised_host,
@@ -259,6 +257,12 @@ def proxy_options(
         "--web-port": str(ports.http),
         **_log_options(settings),
     }
+
+
+def _workers_url(settings: StandaloneSettings, ports_of: PortsOf) -> str:
+    """Where all functions workers answer; empty without any."""
+    hosts = [f"{LOCALHOST}:{ports_of(each).http}" for each in settings.functions_workers]
+    return f"http://{','.join(hosts)}" if hosts else ""
 
 
 def functions_worker_options(
@@ -286,8 +290,9 @@ def broker_options(
     settings: StandaloneSettings, ports_of: PortsOf, name: str, zookeeper: str
 ) -> Mapping[str, str]:
     """What the broker ``name`` is told."""
-    ports = ports_of(name)
+    ports, workers = ports_of(name), _workers_url(settings, ports_of)
     return {
+        **({"--functions-worker-web-service-url": workers} if workers else {}),
         "--cluster": settings.cluster,
         "--initialize": "",
         **_cluster_urls(settings, ports_of),

@@ -24,6 +24,7 @@ from geminga_cli.supervisor.plan import Plan
 from geminga_cli.supervisor.settings import ZOOKEEPER, StandaloneSettings
 from geminga_cli.supervisor.supervisor import Launched, Supervisor
 from geminga_runtime.clock import SystemClock
+from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
@@ -55,9 +56,11 @@ async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None
     loop = asyncio.get_running_loop()
     settings = plan.settings
 
-    def forget_former() -> None:
+    def all_ready() -> None:
         for ids in plan.broker_ids.values():
             loop.call_later(SESSIONS_OVER_AFTER_S, _remember, ids.forget_former)
+        for kind in settings.begun_late:
+            loop.call_soon(_begin_late, supervisor, kind)
 
     def add_part(kind: str) -> Part:
         part = plan.add(kind)
@@ -67,7 +70,7 @@ async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None
             loop.call_later(SESSIONS_OVER_AFTER_S, _remember, plan.broker_ids[name].forget_former)
         return part
 
-    announcer = Announcer(settings, fleet.names, on_first=forget_former)
+    announcer = Announcer(settings, fleet.names, on_first=all_ready)
     supervisor = Supervisor(
         fleet,
         plan.parts,
@@ -90,6 +93,14 @@ async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None
                 _remember(ids.end)
     announcer.close()
     return failed
+
+
+def _begin_late(supervisor: Supervisor, kind: str) -> None:
+    """Everything else is ready, and goes on without it."""
+    try:
+        supervisor.add(kind)
+    except GemingaError as error:
+        log.warning("part not begun", extra={"child": kind, "reason": str(error)})
 
 
 def stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

@@ -19,7 +19,7 @@ from annotated_types import Ge, Le
 
 from geminga_cli.embedded_zookeeper.configuration import HEAP_MAX_MIB_DEFAULT, WILDCARDS
 from geminga_cli.errors import TooFewBookies
-from geminga_server.config import Port
+from geminga_server.config import INTERNAL, Port
 from geminga_server.errors import ConfigError
 
 LOCALHOST = "127.0.0.1"
@@ -45,8 +45,7 @@ class StandaloneSettings:
     data_directory: Path = Path("data")
     """Everything that the cluster keeps."""
     cluster: str = STANDALONE
-    """The cluster's name, by which others know it and its namespaces say where they are: choose it
-    before the first start."""
+    """The cluster's name: choose it before the first start."""
     broker_port: Port = 6650
     """The port of the Pulsar protocol; 0 takes a free one."""
     web_port: Port = 8080
@@ -60,6 +59,8 @@ class StandaloneSettings:
     num_bookies: Annotated[int, Ge(0), Le(PARTS_MAX)] = 0
     """How many bookies; with 3 or more, each message is stored on three. 0: as many as the data is
     on, 1 for a new cluster."""
+    functions_worker: bool = True
+    """Run a functions worker, once all else is ready."""
     bind_address: str = LOCALHOST
     """Where the broker listens; 0.0.0.0 lets other machines in, and nobody is asked who they are.
     """
@@ -106,7 +107,12 @@ class StandaloneSettings:
     @property
     def functions_workers(self) -> tuple[str, ...]:
         """The functions workers' names."""
-        return ()
+        return names_of(FUNCTIONS_WORKER, int(self.functions_worker))
+
+    @property
+    def begun_late(self) -> tuple[str, ...]:
+        """The kinds of which a part is started when all others are ready for the first time."""
+        return (FUNCTIONS_WORKER,) if self.functions_worker else ()
 
     @property
     def entrances(self) -> tuple[str, ...]:
@@ -181,6 +187,7 @@ class ClusterSettings(StandaloneSettings):
     """How many proxies, the gateway for clients that cannot reach the brokers; 0: none."""
     num_functions_workers: Annotated[int, Ge(0), Le(PARTS_MAX)] = 0
     """How many functions workers, which run functions, sources and sinks; 0: none."""
+    functions_worker: Annotated[bool, INTERNAL] = False
     broker_port: Port = 6650
     """The port of the Pulsar protocol where clients come in: that of the first proxy, or of the
     first broker where there is no proxy. The other proxies, then the brokers, take the ports after
@@ -288,6 +295,7 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
         "web_port": "web_port",
         "close_budget_s": "",
         "former_broker_ids": "",
+        "functions_worker_web_service_url": "functions_worker",
     },
     PROXY: {
         "zookeeper": "zookeeper",

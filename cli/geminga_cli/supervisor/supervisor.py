@@ -148,6 +148,13 @@ class Supervisor(Service):
         """End every part in order; asked again, at once."""
         self._carry_out(self._fleet.stop(self._clock.monotonic()))
 
+    def add(self, kind: str) -> str:
+        """Start one more part of a kind; its name. Raises ``CannotObey``, ``UnusablePort``."""
+        self._fleet.require_going_on()
+        name = self._add_part(kind).rules.name
+        self._carry_out(self._fleet.add(self._parts[name].rules, self._clock.monotonic()))
+        return name
+
     def change_log_level(self) -> None:
         """Have all of us log from DEBUG on; asked again, as before."""
         self._is_debugging = not self._is_debugging
@@ -295,9 +302,7 @@ class Supervisor(Service):
             case "resume":
                 self._carry_out(self._fleet.resume(name, now_s))
             case "add":
-                self._fleet.require_going_on()
-                name = self._add_part(name).rules.name
-                self._carry_out(self._fleet.add(self._parts[name].rules, now_s))
+                name = self.add(name)
             case "stop":
                 asyncio.get_running_loop().call_soon(self.stop)  # after the answer was sent
             case _:

@@ -16,10 +16,11 @@ import pytest
 
 from geminga_proxy.brokers import BrokerView
 from geminga_proxy.config import ProxyConfig, WebConfig
-from geminga_proxy.errors import BrokerUnreachable
-from geminga_proxy.web import Forwarding, RequestBody
+from geminga_proxy.web import Forwarding
 from geminga_runtime.network import AsyncioNetwork
+from geminga_server.errors import ServerUnreachable
 from geminga_server.http import HttpServer, Receive, Scope, Send
+from geminga_server.http_forwarding import RequestBody
 
 pytestmark = pytest.mark.real_loop
 
@@ -206,12 +207,12 @@ async def test_a_body_of_which_too_much_is_gone_is_not_sent_again() -> None:
         piece = pieces.pop(0)
         return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
 
-    body = RequestBody(receive, CONFIG.web)
+    body = RequestBody(receive, 100_000)
     coming = body.pieces()
     await anext(coming)
     body.rewind()
     assert [len(each) async for each in body.pieces()] == [60_000, 60_000]
-    with pytest.raises(BrokerUnreachable, match="a redirect came after 120000 bytes"):
+    with pytest.raises(ServerUnreachable, match="a redirect came after 120000 bytes"):
         body.rewind()
 
 

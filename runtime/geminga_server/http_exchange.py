@@ -1,4 +1,4 @@
-"""One HTTP request to a broker and its answer, streamed both ways.
+"""One HTTP request to another server and its answer, streamed both ways.
 
 A connection for each: requests are rare, and one that has just been made cannot have been closed
 meanwhile. What is read is bounded by the stream's buffer, what is written by the transport's: the
@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import h11
 
-from geminga_proxy.errors import BrokerSilent, BrokerUnreachable
 from geminga_runtime.network import Network
+from geminga_server.errors import ServerSilent, ServerUnreachable
 
 READ_BYTES = 64 * 1024
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -27,7 +27,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 @dataclass(frozen=True, slots=True)
 class Request:
     """What is asked: ``target`` is the path with its query, ``headers`` go with a Host of the
-    broker's; they say how the body is framed."""
+    server's; they say how the body is framed."""
 
     method: bytes
     target: bytes
@@ -52,7 +52,7 @@ class HttpExchange:
         await self._send(head)
 
     async def send_body(self, pieces: AsyncIterator[bytes]) -> None:
-        """Send the request's body, as fast as the broker takes it."""
+        """Send the request's body, as fast as the server takes it."""
         async for piece in pieces:
             await self._send(h11.Data(data=piece))
         await self._send(h11.EndOfMessage())
@@ -64,7 +64,7 @@ class HttpExchange:
             if isinstance(event, h11.Response):
                 return event
             if not isinstance(event, h11.InformationalResponse):
-                raise BrokerUnreachable("it closed the connection without an answer")
+                raise ServerUnreachable("it closed the connection without an answer")
 
     async def body(self) -> AsyncIterator[bytes]:
         """The pieces of the answer's body."""
@@ -75,7 +75,7 @@ class HttpExchange:
             elif isinstance(event, h11.EndOfMessage):
                 return
             else:
-                raise BrokerUnreachable("it closed the connection before its answer was complete")
+                raise ServerUnreachable("it closed the connection before its answer was complete")
 
     async def _send(self, event: h11.Event) -> None:
         encoded = self._http.send(event)
@@ -85,7 +85,7 @@ class HttpExchange:
                 await self._writer.drain()
 
     async def _next(self) -> object:
-        """The next event of the answer; raises ``TimeoutError`` where the broker is silent."""
+        """The next event of the answer; raises ``TimeoutError`` where the server is silent."""
         while True:
             event = self._http.next_event()
             if event is not h11.NEED_DATA:
@@ -98,11 +98,11 @@ class HttpExchange:
 async def exchange(
     network: Network, url: str, *, connect_timeout_s: float, timeout_s: float
 ) -> AsyncGenerator[HttpExchange]:
-    """A connection to the broker at ``http://HOST:PORT``, or ``https`` where ``network`` secures
+    """A connection to the server at ``http://HOST:PORT``, or ``https`` where ``network`` secures
     connections, for one request.
 
-    ``timeout_s`` is how long the broker may neither take nor say anything. Raises
-    ``BrokerUnreachable`` where it takes no connection, or breaks it.
+    ``timeout_s`` is how long the server may neither take nor say anything. Raises
+    ``ServerUnreachable`` where it takes no connection, or breaks it.
     """
     split = urlsplit(url)
     loop = asyncio.get_running_loop()
@@ -114,15 +114,15 @@ async def exchange(
                 lambda: protocol, split.hostname or "", split.port or DEFAULT_PORTS[split.scheme]
             )
     except OSError as error:  # a TimeoutError is one
-        raise BrokerUnreachable(
+        raise ServerUnreachable(
             f"{url} cannot be reached: {error!r}", is_connected=False
         ) from error
     writer = asyncio.StreamWriter(transport, protocol, reader, loop)
     try:
         yield HttpExchange(reader, writer, timeout_s)
     except TimeoutError as error:
-        raise BrokerSilent(url, timeout_s) from error
+        raise ServerSilent(url, timeout_s) from error
     except (OSError, h11.RemoteProtocolError) as error:
-        raise BrokerUnreachable(f"{url} does not answer: {error!r}") from error
+        raise ServerUnreachable(f"{url} does not answer: {error!r}") from error
     finally:
         transport.abort()

@@ -1,0 +1,99 @@
+"""Functions at a broker: REST of functions workers goes to a worker, which may run beside it.
+
+The worker is a process of its own, as user code runs below it: whatever becomes of it, the broker
+goes on, answers 503 for functions meanwhile, and starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from random import Random
+
+from geminga_runtime.backoff import Backoff
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+from geminga_server.http import AsgiApp, Receive, Scope, Send
+from geminga_server.http_forwarding import TO_WORKERS, Forwarder, ForwardingLimits
+from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
+
+log = logging.getLogger(__name__)
+
+# A worker takes a request at once, and answers most of them at once; it builds an environment for a
+# new function, and says nothing meanwhile.
+LIMITS = ForwardingLimits(
+    connect_timeout_s=5.0, silence_timeout_s=300.0, replay_bytes_max=1024 * 1024
+)
+RESTART_FIRST_S = 0.5
+RESTART_LIMIT_S = 30.0
+# A worker that is asked to end has its instances finish what they have begun.
+STOP_TIMEOUT_S = 3.0
+
+
+class FunctionsFront(Forwarder):
+    """An ASGI application: the requests that are for workers go to ``urls``, all others to
+    ``app``, which refuses them where there are no URLs."""
+
+    def __init__(self, app: AsgiApp, network: Network, urls: Sequence[str]) -> None:
+        super().__init__(network, LIMITS, unreachable_status=503)
+        self._app = app
+        self._urls = tuple(urls)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if self._urls and scope["path"].startswith(TO_WORKERS):
+            await self.forward(scope, receive, send, self._urls)
+        else:
+            await self._app(scope, receive, send)
+
+
+class WorkerProcess(Service):
+    """``geminga functions-worker`` with these ``options``, started again whenever it ends. It
+    ends with this process, however that ends."""
+
+    def __init__(self, options: Mapping[str, str], random: Random) -> None:
+        super().__init__()
+        self._options = options
+        self._backoff = Backoff(RESTART_FIRST_S, RESTART_LIMIT_S, random)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        del stack
+        self.spawn_lasting(self._run, name="run the functions worker")
+
+    async def _run(self) -> None:
+        words = [word for option in self._options.items() for word in option if word]
+        # It is no part of the supervisor that has started this broker.
+        supervised = (CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE)
+        environment = {name: word for name, word in os.environ.items() if name not in supervised}
+        while True:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "geminga_cli", "functions-worker", "--stop-with-input"),
+                *words,
+                stdin=asyncio.subprocess.PIPE,
+                env=environment,
+            )
+            try:
+                code = await process.wait()
+            except asyncio.CancelledError:
+                await _end(process)
+                raise
+            delay_s = self._backoff.next_s()
+            log.warning(
+                "functions worker ended", extra={"exit_code": code, "started_again_in_s": delay_s}
+            )
+            await asyncio.sleep(delay_s)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ask it to end, and end it."""
+    process.terminate()
+    try:
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
