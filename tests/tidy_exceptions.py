@@ -52,7 +52,7 @@ MAY_IMPORT_THE_CLIENTS_INSIDE = {
     "broker/geminga_broker/replication/channel.py": "it sends entries as they are stored",
     "broker/geminga_broker/replication/remote_clusters.py": "the same",
     "broker/geminga_broker/replication/replicator.py": "the same",
-    "functions_worker/geminga_functions/testing.py": "messages that no broker delivered",
+    "functions_worker/geminga_functions/tested_topics.py": "messages that no broker delivered",
     "proxy/geminga_proxy/lookups.py": "it asks brokers what clients ask it",
     "spark_jobs/pyspark_geminga/sink/options.py": "names of compressions and hashes",
     "spark_jobs/pyspark_geminga/sink/routing.py": "keys go to the partitions that producers choose",

@@ -8,54 +8,51 @@
 
 The instance is the one that workers run, with topics in memory and virtual time: what sleeps for an
 hour is done at once. Plain functions run in the thread of the test.
+
+The same test runs on a real cluster where the variable ``GEMINGA_FUNCTIONS_TEST_SERVICE_URL``, or
+``run`` itself, says where that is: with real topics, each with a name of its own for one run, in
+real time and, as in workers, with a thread for plain functions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import geminga
-from geminga.messages import Delivery
 from geminga_functions.api import IdentitySerDe, SerDe, definition_of
 from geminga_functions.instance.loading import Loader
 from geminga_functions.instance.running import Instance
+from geminga_functions.instance.serving import loop_runner
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import MemoryState
 from geminga_functions.instance.status import InstanceStatus
-from geminga_protocol.functions.functions_pb2 import FunctionDetails
-from geminga_protocol.pulsar.api_pb2 import MessageMetadata
+from geminga_functions.tested_topics import (
+    INPUT,
+    OUTPUT,
+    ClusterTopics,
+    Input,
+    MemoryTopics,
+    Stored,
+    TestedTopics,
+)
+from geminga_protocol.functions.functions_pb2 import EARLIEST, FunctionDetails
+from geminga_runtime.clock import SystemClock
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 
+__all__ = ["Input", "Run", "Stored", "run"]
+
 ResultT = TypeVar("ResultT")
-INPUT, OUTPUT = "persistent://public/default/input", "persistent://public/default/output"
 TESTED, SERDE = "tested.function", "tested.serde"
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A message for a function: a value, and what its producer says of it."""
-
-    value: Any
-    key: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict[str, str])
-    event_time_ms: int = 0
-    topic: str = INPUT
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What was published to a topic."""
-
-    value: Any
-    options: geminga.MessageOptions
+SERVICE_URL_VARIABLE = "GEMINGA_FUNCTIONS_TEST_SERVICE_URL"
+# What a function may take for all messages on a cluster.
+TIMEOUT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -80,13 +77,18 @@ def run(
     secrets: Mapping[str, object] | None = None,
     state: MemoryState | None = None,
     serde: SerDe | None = None,
+    service_url: str | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> Run:
     """Have a function process messages: values, or ``Input`` objects.
+
+    With a ``service_url`` they go through the topics of a cluster, within ``timeout_s``.
 
     ``serde`` makes payloads of values and back, those of the results too; the default one takes
     numbers, text and bytes, and makes a number of text that reads as one. The numbers in
     ``acknowledged`` and ``refused`` are places in ``messages``, from 0. Raises
-    ``FunctionNotLoaded``, and ``InstanceFailed`` where the function ends its instance.
+    ``FunctionNotLoaded``, and ``InstanceFailed`` where the function ends its instance; on a cluster
+    also ``ClientError``, and ``TimeoutError`` where a message was neither acknowledged nor refused.
     """
     details = FunctionDetails(
         tenant="public",
@@ -103,46 +105,79 @@ def run(
     details.source.inputSpecs[INPUT].serdeClassName = SERDE
     details.sink.serDeClassName = SERDE
     inputs = [each if isinstance(each, Input) else Input(each) for each in messages]
+    loader, state = _Loader(tested, serde), state or MemoryState()
+    if url := service_url or os.environ.get(SERVICE_URL_VARIABLE):
+        details.source.subscriptionPosition = EARLIEST
+        with loop_runner() as runner:
+            return runner.run(_run_on_cluster(loader, inputs, details, state, url, timeout_s))
     loop = SimulatedLoop()
     try:
-        return loop.run_until_complete(
-            _run(_Loader(tested, serde), inputs, details, state or MemoryState())
-        )
+        return loop.run_until_complete(_run_in_memory(loader, inputs, details, state))
     finally:
         loop.close()
 
 
-async def _run(
+async def _run_in_memory(
     loader: _Loader, inputs: list[Input], details: FunctionDetails, state: MemoryState
 ) -> Run:
-    client = _Client([_message(each, place, loader) for place, each in enumerate(inputs)])
-    spec = InstanceSpec(details, 0, 1, "test", "test", "", "", None, (), Path())
+    topics = MemoryTopics(inputs, loader.serde.serialize)
     instance = Instance(
-        spec,
-        cast(geminga.Client, client),
+        InstanceSpec(details, 0, 1, "test", "test", "", "", None, (), Path()),
+        cast(geminga.Client, topics),
         SimulatedClock(),
         loader,
         state=state,
         threads=_Here(),
     )
+    await _process(instance, topics)
+    return _run_of(instance, topics, loader, state)
+
+
+async def _run_on_cluster(
+    loader: _Loader,
+    inputs: list[Input],
+    details: FunctionDetails,
+    state: MemoryState,
+    service_url: str,
+    timeout_s: float,
+) -> Run:
+    async with geminga.connect(service_url) as client:
+        topics = ClusterTopics(client, inputs)
+        instance = Instance(
+            InstanceSpec(details, 0, 1, "test", "test", service_url, "", None, (), Path()),
+            cast(geminga.Client, topics),
+            SystemClock(),
+            loader,
+            state=state,
+        )
+        async with asyncio.timeout(timeout_s):
+            await topics.publish(loader.serde.serialize)
+            await _process(instance, topics)
+            await topics.read_back()
+    return _run_of(instance, topics, loader, state)
+
+
+async def _process(instance: Instance, topics: TestedTopics) -> None:
+    """Run the instance until it is done with all messages. Raises what it fails with."""
     async with instance:
-        done = asyncio.ensure_future(client.done.wait())
+        done = asyncio.ensure_future(topics.done.wait())
         await asyncio.wait([done, instance.failure], return_when=asyncio.FIRST_COMPLETED)
         done.cancel()
         if instance.failure.done():
             await instance.failure
         await instance.stop()
-        return Run(
-            [
-                loader.serde.deserialize(each.value)
-                for each in client.topics.get(details.sink.topic, [])
-            ],
-            client.topics,
-            sorted(client.acknowledged),
-            sorted(client.refused),
-            instance.status(),
-            state,
-        )
+
+
+def _run_of(instance: Instance, topics: TestedTopics, loader: _Loader, state: MemoryState) -> Run:
+    output = topics.topics.get(instance.spec.details.sink.topic, [])
+    return Run(
+        [loader.serde.deserialize(each.value) for each in output],
+        topics.topics,
+        sorted(topics.acknowledged),
+        sorted(topics.refused),
+        instance.status(),
+        state,
+    )
 
 
 class _Loader(Loader):
@@ -166,94 +201,3 @@ class _Here:
 
     def close(self) -> None:
         pass
-
-
-def _message(given: Input, place: int, loader: _Loader) -> geminga.Message[bytes]:
-    metadata = MessageMetadata(producer_name="test", sequence_id=place, publish_time=0)
-    if given.key is not None:
-        metadata.partition_key = given.key
-    for name, value in given.properties.items():
-        metadata.properties.add(key=name, value=value)
-    metadata.event_time = given.event_time_ms
-    delivery = Delivery(given.topic, (1, place), -1, metadata)
-    return geminga.Message(loader.serde.serialize(given.value), delivery)
-
-
-class _Client:
-    """The part of ``geminga.Client`` that an instance uses, with topics in memory."""
-
-    def __init__(self, messages: list[geminga.Message[bytes]]) -> None:
-        self._waiting = messages[::-1]
-        self._count = len(messages)
-        self.topics: dict[str, list[Stored]] = {}
-        self.acknowledged: set[int] = set()
-        self.refused: set[int] = set()
-        self.done = asyncio.Event()
-        self._tell()
-
-    def consumer(self, *_: object, **__: object) -> AbstractAsyncContextManager[_Client]:
-        return self
-
-    async def producer(self, topic: str, **_: object) -> _Producer:
-        return _Producer(self.topics.setdefault(topic, []))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
-
-    # ---- as a consumer
-
-    async def receive(self) -> geminga.Message[bytes]:
-        if not self._waiting:
-            await asyncio.Event().wait()
-        return self._waiting.pop()
-
-    async def receive_many(self, max_messages: int, _: float) -> list[geminga.Message[bytes]]:
-        return [self._waiting.pop() for _ in range(min(max_messages, len(self._waiting)))]
-
-    def ack(self, message: geminga.Message[bytes] | geminga.MessageId) -> None:
-        self.acknowledged.add(message.position[1])
-        self._tell()
-
-    def nack(self, message: geminga.Message[bytes]) -> None:
-        self.refused.add(message.position[1])
-        self._tell()
-
-    def _tell(self) -> None:
-        if len(self.acknowledged | self.refused) == self._count:
-            self.done.set()
-
-
-class _Producer:
-    """The part of ``geminga.Producer`` that an instance uses."""
-
-    def __init__(self, stored: list[Stored]) -> None:
-        self._stored = stored
-
-    async def ready(self) -> None:
-        pass
-
-    def send_nowait(
-        self,
-        value: bytes,
-        callback: geminga.SendCallback,
-        **options: Any,  # noqa: ANN401
-    ) -> None:
-        callback(self._store(value, options), None)
-
-    async def send(self, value: bytes, **options: Any) -> geminga.MessageId:  # noqa: ANN401
-        return self._store(value, options)
-
-    async def close(self) -> None:
-        pass
-
-    def _store(self, value: bytes, options: Any) -> geminga.MessageId:  # noqa: ANN401
-        self._stored.append(Stored(value, cast(geminga.MessageOptions, options)))
-        return geminga.MessageId(2, len(self._stored) - 1)

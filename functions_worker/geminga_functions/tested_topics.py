@@ -1,0 +1,240 @@
+"""The topics of a function that is tested: in memory, or those of a real cluster.
+
+An instance takes either for its client. Both count what is acknowledged and refused, and are
+``done`` when that is every message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, cast
+from uuid import uuid4
+
+import geminga
+from geminga.messages import Delivery
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata
+
+INPUT, OUTPUT = "persistent://public/default/input", "persistent://public/default/output"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A message for a function: a value, and what its producer says of it."""
+
+    value: Any
+    key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    event_time_ms: int = 0
+    topic: str = INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What was published to a topic."""
+
+    value: Any
+    options: geminga.MessageOptions
+
+
+class TestedTopics:
+    """What becomes of ``count`` messages, by their places."""
+
+    __test__ = False  # for pytest, which collects classes of this name
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.topics: dict[str, list[Stored]] = {}
+        self.acknowledged: set[int] = set()
+        self.refused: set[int] = set()
+        self.done = asyncio.Event()
+        self._tell()
+
+    def note_ack(self, place: int) -> None:
+        """A message is acknowledged."""
+        self.acknowledged.add(place)
+        self._tell()
+
+    def note_nack(self, place: int) -> None:
+        """A message is refused."""
+        self.refused.add(place)
+        self._tell()
+
+    def _tell(self) -> None:
+        if len(self.acknowledged | self.refused) == self._count:
+            self.done.set()
+
+
+class MemoryTopics(TestedTopics):
+    """The part of ``geminga.Client`` and of ``geminga.Consumer`` that an instance uses."""
+
+    def __init__(self, inputs: Sequence[Input], serialize: Callable[[Any], bytes]) -> None:
+        super().__init__(len(inputs))
+        messages = [_message(each, place, serialize) for place, each in enumerate(inputs)]
+        self._waiting = messages[::-1]
+
+    def consumer(self, *_: object, **__: object) -> AbstractAsyncContextManager[MemoryTopics]:
+        """Itself: there are no subscriptions."""
+        return self
+
+    async def producer(self, topic: str, **_: object) -> _Producer:
+        """A producer of a topic in memory."""
+        return _Producer(self.topics.setdefault(topic, []))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    # ---- as a consumer
+
+    async def receive(self) -> geminga.Message[bytes]:
+        """As ``Consumer.receive``."""
+        if not self._waiting:
+            await asyncio.Event().wait()
+        return self._waiting.pop()
+
+    async def receive_many(self, max_messages: int, _: float) -> list[geminga.Message[bytes]]:
+        """As ``Consumer.receive_many``, without waiting."""
+        return [self._waiting.pop() for _ in range(min(max_messages, len(self._waiting)))]
+
+    def ack(self, message: geminga.Message[bytes] | geminga.MessageId) -> None:
+        """As ``Consumer.ack``."""
+        self.note_ack(message.position[1])
+
+    def nack(self, message: geminga.Message[bytes]) -> None:
+        """As ``Consumer.nack``."""
+        self.note_nack(message.position[1])
+
+
+def _message(given: Input, place: int, serialize: Callable[[Any], bytes]) -> geminga.Message[bytes]:
+    metadata = MessageMetadata(producer_name="test", sequence_id=place, publish_time=0)
+    if given.key is not None:
+        metadata.partition_key = given.key
+    for name, value in given.properties.items():
+        metadata.properties.add(key=name, value=value)
+    metadata.event_time = given.event_time_ms
+    delivery = Delivery(given.topic, (1, place), -1, metadata)
+    return geminga.Message(serialize(given.value), delivery)
+
+
+class _Producer:
+    """The part of ``geminga.Producer`` that an instance uses."""
+
+    def __init__(self, stored: list[Stored]) -> None:
+        self._stored = stored
+
+    async def ready(self) -> None:
+        pass
+
+    def send_nowait(
+        self,
+        value: bytes,
+        callback: geminga.SendCallback,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        callback(self._store(value, options), None)
+
+    async def send(self, value: bytes, **options: Any) -> geminga.MessageId:  # noqa: ANN401
+        return self._store(value, options)
+
+    async def close(self) -> None:
+        pass
+
+    def _store(self, value: bytes, options: Any) -> geminga.MessageId:  # noqa: ANN401
+        self._stored.append(Stored(value, cast(geminga.MessageOptions, options)))
+        return geminga.MessageId(2, len(self._stored) - 1)
+
+
+class ClusterTopics(TestedTopics):
+    """The same on a cluster, where each topic has a name of its own for this one run."""
+
+    def __init__(self, client: geminga.Client, inputs: Sequence[Input]) -> None:
+        super().__init__(len(inputs))
+        self._client = client
+        self._inputs = inputs
+        self._suffix = f"-{uuid4().hex[:12]}"
+        self._places: dict[tuple[int, int], int] = {}
+        self._written: dict[str, None] = {}
+
+    async def publish(self, serialize: Callable[[Any], bytes]) -> None:
+        """Publish the inputs, in their order and each alone: an entry is a message then."""
+        for place, each in enumerate(self._inputs):
+            options: geminga.MessageOptions = {"key": each.key, "properties": each.properties}
+            if each.event_time_ms:
+                options["event_time"] = each.event_time_ms
+            async with self._client.producer(each.topic + self._suffix) as producer:
+                stored = await producer.send(serialize(each.value), **options)
+            self._places[stored.position] = place
+
+    @asynccontextmanager
+    async def consumer(
+        self,
+        _: object,
+        subscription: str,
+        **options: Any,  # noqa: ANN401
+    ) -> AsyncGenerator[_WatchedConsumer]:
+        """A consumer of the inputs, whose subscription ends with it."""
+        topics = sorted({each.topic + self._suffix for each in self._inputs} or {INPUT})
+        async with self._client.consumer(topics, subscription, **options) as consumer:
+            yield _WatchedConsumer(consumer, self._places, self)
+            await consumer.unsubscribe()
+
+    async def producer(self, topic: str, **options: Any) -> geminga.Producer[Any]:  # noqa: ANN401
+        """A producer of the topic with this name in this run."""
+        self._written[topic] = None
+        opened: geminga.Producer[Any] = await self._client.producer(topic + self._suffix, **options)
+        return opened
+
+    async def read_back(self) -> None:
+        """Read what was stored into ``topics``; what producers did not say is left out."""
+        for topic in self._written:
+            stored = self.topics[topic] = []
+            async with self._client.reader(topic + self._suffix) as reader:
+                while await reader.has_message_available():
+                    message = await reader.read()
+                    said = {
+                        "key": message.key,
+                        "properties": dict(message.properties) or None,
+                        "ordering_key": message.ordering_key,
+                        "event_time": message.event_time_ms or None,
+                    }
+                    options = {name: value for name, value in said.items() if value is not None}
+                    stored.append(Stored(message.data, cast(geminga.MessageOptions, options)))
+
+
+class _WatchedConsumer:
+    """A consumer that tells what is acknowledged and refused."""
+
+    def __init__(
+        self,
+        consumer: geminga.Consumer[Any],
+        places: Mapping[tuple[int, int], int],
+        watched: TestedTopics,
+    ) -> None:
+        self._consumer = consumer
+        self._places = places
+        self._watched = watched
+        self.receive = consumer.receive
+        self.receive_many = consumer.receive_many
+
+    @property
+    def topics(self) -> list[str]:
+        return self._consumer.topics
+
+    def ack(self, message: geminga.Message[Any] | geminga.MessageId) -> None:
+        self._consumer.ack(message)
+        self._watched.note_ack(self._places[message.position])
+
+    def nack(self, message: geminga.Message[Any]) -> None:
+        self._consumer.nack(message)
+        self._watched.note_nack(self._places[message.position])
