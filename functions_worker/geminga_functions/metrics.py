@@ -31,8 +31,12 @@ ASK_TIMEOUT_S = 2.0
 # Instances that are asked at the same moment: each answer wakes a process.
 ASKED_AT_ONCE = 20
 
+# What an exception says, at most, in the label that shows it.
+ERROR_CHARACTERS_MAX = 200
+
 Labels = Mapping[str, str]
-Samples = dict[str, list[tuple[str, Labels, float]]]
+Family = tuple[str, str]  # name and kind
+Samples = dict[Family, list[tuple[str, Labels, float]]]
 
 
 class WorkerNumbers(Service):
@@ -84,14 +88,11 @@ class WorkerNumbers(Service):
         for name, value in gauges.items():
             shown = PREFIX + name
             yield metric(shown, "gauge", [(shown, cluster, value)], f"Pulsar's {shown}.")
-        gauge_samples, counter_samples = self._instance_samples(cluster)
-        for kind, samples in (("gauge", gauge_samples), ("counter", counter_samples)):
-            for name, each in samples.items():
-                yield metric(name, kind, each, f"Pulsar's {name}.")
+        for (name, kind), samples in self._instance_samples(cluster).items():
+            yield metric(name, kind, samples, f"Pulsar's {name}.")
 
-    def _instance_samples(self, cluster: Labels) -> tuple[Samples, Samples]:
-        gauges: Samples = defaultdict(list)
-        counters: Samples = defaultdict(list)
+    def _instance_samples(self, cluster: Labels) -> Samples:
+        samples: Samples = defaultdict(list)
         for name, status in self._statuses.items():
             metadata = self._worker.functions.records.get(name.function)
             if metadata is None:
@@ -104,25 +105,38 @@ class WorkerNumbers(Service):
                 "fqfn": str(name.function),
                 **cluster,
             }
-            numbers = numbers_of(metadata.functionDetails.componentType, status)
-            for suffix, value in numbers.items():
-                samples = counters if suffix.endswith("_total") else gauges
-                samples[suffix].append((suffix, labels, value))
-        return gauges, counters
+            kind = metadata.functionDetails.componentType
+            for shown, value in numbers_of(kind, status).items():
+                family = shown, "counter" if shown.endswith("_total") else "gauge"
+                samples[family].append((shown, labels, value))
+            for family, shown, more, value in labelled_of(kind, status):
+                samples[family].append((shown, {**labels, **more}, value))
+        return samples
+
+
+PREFIXES: dict[int, str] = {
+    FunctionDetails.SOURCE: "pulsar_source_",
+    FunctionDetails.SINK: "pulsar_sink_",
+}
+# What the exceptions of each kind's own code are called.
+EXCEPTIONS = {
+    "pulsar_function_": "user_exception",
+    "pulsar_source_": "source_exception",
+    "pulsar_sink_": "sink_exception",
+}
 
 
 def numbers_of(kind: int, status: InstanceStatus) -> dict[str, float]:
     """The numbers of one instance by their names. Pure."""
     total, minute = status.total, status.last_minute
+    prefix = PREFIXES.get(kind, "pulsar_function_")
+    exceptions = f"{EXCEPTIONS[prefix]}s"
     match kind:
         case FunctionDetails.SOURCE:
-            prefix, exceptions = "pulsar_source_", "source_exceptions"
             counted = {"written": status.written}
         case FunctionDetails.SINK:
-            prefix, exceptions = "pulsar_sink_", "sink_exceptions"
             counted = {"written": total.processed}
         case _:
-            prefix, exceptions = "pulsar_function_", "user_exceptions"
             counted = {"processed_successfully": total.processed}
     numbers: dict[str, float] = {
         f"{prefix}received_total": total.received,
@@ -136,7 +150,37 @@ def numbers_of(kind: int, status: InstanceStatus) -> dict[str, float]:
     numbers |= {f"{prefix}{name}_total": value for name, value in counted.items()}
     if prefix == "pulsar_function_":
         numbers[f"{prefix}processed_successfully_1min_total"] = minute.processed
-        numbers[f"{prefix}process_latency_ms_1min"] = minute.average_latency_ms
-        for name, value in status.user_metrics.items():
-            numbers[f"{prefix}user_metric_{name}"] = value
     return numbers
+
+
+def labelled_of(kind: int, status: InstanceStatus) -> Iterable[tuple[Family, str, Labels, float]]:
+    """Its summaries and its latest exceptions: the family, the sample and its further labels. Pure.
+
+    Summaries are as those of Pulsar's Python instance: sum and count, without quantiles. Names of
+    a function's own metrics stand in a label, where they may be any text.
+    """
+    prefix = PREFIXES.get(kind, "pulsar_function_")
+    if prefix == "pulsar_function_":
+        for suffix, numbers in (("", status.total), ("_1min", status.last_minute)):
+            family = f"{prefix}process_latency_ms{suffix}", "summary"
+            yield family, f"{family[0]}_sum", {}, numbers.latency_s * 1000
+            yield family, f"{family[0]}_count", {}, numbers.processed
+        family = f"{prefix}user_metric", "summary"
+        for sum_name, sum_ in status.user_metrics.items():
+            name = sum_name.removesuffix("_sum")
+            count = status.user_metrics.get(f"{name}_count")
+            if count is not None and name != sum_name:
+                yield family, f"{family[0]}_sum", {"metric": name}, sum_
+                yield family, f"{family[0]}_count", {"metric": name}, count
+    for what, reports in (
+        (EXCEPTIONS[prefix], status.latest_user_exceptions),
+        ("system_exception", status.latest_system_exceptions),
+    ):
+        # By their labels: two that say the same at the same moment are one sample.
+        shown = {
+            (each.text.rpartition("\n")[2][:ERROR_CHARACTERS_MAX], str(each.timestamp_ms)): 1.0
+            for each in reports
+        }
+        for (error, timestamp), value in shown.items():
+            name = f"{prefix}{what}"
+            yield (name, "gauge"), name, {"error": error, "ts": timestamp}, value

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from geminga_functions.instance.status import InstanceStatus, Numbers
-from geminga_functions.metrics import numbers_of
+from geminga_functions.instance.status import ExceptionReport, InstanceStatus, Numbers
+from geminga_functions.metrics import labelled_of, numbers_of
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 
 STATUS = InstanceStatus(
@@ -11,7 +11,8 @@ STATUS = InstanceStatus(
     last_minute=Numbers(received=5, processed=4, latency_s=0.2),
     written=6,
     last_invocation_ms=1234,
-    user_metrics={"size_sum": 12.0, "size_count": 3.0},
+    latest_user_exceptions=(ExceptionReport("Traceback\nValueError: x", 5),) * 2,
+    user_metrics={"a size_sum": 12.0, "a size_count": 3.0},
 )
 
 
@@ -25,10 +26,21 @@ def test_a_function_is_shown_with_what_it_processed_and_its_own_metrics() -> Non
         "pulsar_function_user_exceptions_1min_total": 0,
         "pulsar_function_system_exceptions_total": 1,
         "pulsar_function_system_exceptions_1min_total": 0,
-        "pulsar_function_process_latency_ms_1min": 50.0,
         "pulsar_function_last_invocation": 1234,
-        "pulsar_function_user_metric_size_sum": 12.0,
-        "pulsar_function_user_metric_size_count": 3.0,
+    }
+    found = {
+        (shown, *labels.items()): value
+        for _, shown, labels, value in labelled_of(FunctionDetails.FUNCTION, STATUS)
+    }
+    metric = ("metric", "a size")
+    assert found == {
+        ("pulsar_function_process_latency_ms_sum",): 700.0,
+        ("pulsar_function_process_latency_ms_count",): 7,
+        ("pulsar_function_process_latency_ms_1min_sum",): 200.0,
+        ("pulsar_function_process_latency_ms_1min_count",): 4,
+        ("pulsar_function_user_metric_sum", metric): 12.0,
+        ("pulsar_function_user_metric_count", metric): 3.0,
+        ("pulsar_function_user_exception", ("error", "ValueError: x"), ("ts", "5")): 1.0,
     }
 
 
