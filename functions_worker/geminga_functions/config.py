@@ -57,6 +57,15 @@ class FunctionsWorkerConfig:
     """Spread instances evenly again when a worker joins, or a drained one comes back."""
     topic_compaction_s: Annotated[float, Gt(0), Upstream("topicCompactionFrequencySec")] = 1800.0
     """How often the leader has the topics of functions and assignments compacted."""
+    additional_enabled_functions_url_patterns: Annotated[
+        tuple[str, ...], Upstream("additionalEnabledFunctionsUrlPatterns")
+    ] = ()
+    """Regular expressions for URLs (http, https, file) from which this worker fetches packages of
+    functions; each matches a whole URL. Whoever may create functions has it ask there."""
+    additional_enabled_connector_url_patterns: Annotated[
+        tuple[str, ...], Upstream("additionalEnabledConnectorUrlPatterns")
+    ] = ()
+    """The same for packages of sources and sinks."""
     runtime: Annotated[RuntimeConfig, INLINE] = field(default_factory=RuntimeConfig)
     stop_with_input: bool = False
     """Stop when standard input, a pipe or a socket, is closed: so the worker ends with the broker

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from geminga_functions.api import Record, Sink, Source
 
@@ -17,12 +18,26 @@ from geminga_functions.api import Record, Sink, Source
 HTTP_TIMEOUT_S = 30.0
 
 
-class DataGenerator(Source):
-    """Numbered records of JSON: something to try a pipeline with.
+@dataclass(frozen=True, slots=True)
+class ConnectorSetting:
+    """A setting of a built-in connector, as REST tells of it."""
 
-    ``sleepBetweenMessages``: milliseconds between two, 50 by default; ``count``: how many, without
-    end by default; ``padding``: characters that each has besides.
-    """
+    name: str
+    kind: type
+    help: str
+    default: object = None
+    is_required: bool = False
+    is_secret: bool = False
+
+
+class DataGenerator(Source):
+    """Numbered records of JSON: something to try a pipeline with."""
+
+    settings: ClassVar = (
+        ConnectorSetting("sleepBetweenMessages", int, "Milliseconds between two messages", 50),
+        ConnectorSetting("count", int, "How many messages there are (default: without end)"),
+        ConnectorSetting("padding", int, "How many characters each message has besides", 0),
+    )
 
     async def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
         """Raises ``ValueError`` for what is no number."""
@@ -47,11 +62,17 @@ class DataGenerator(Source):
 class FileSource(Source):
     """The lines of files that appear in a directory.
 
-    ``inputDirectory``: the directory. A file is removed when its last line is stored, unless
-    ``keepFile`` is true; then it is read again after a restart. ``pollingInterval``: milliseconds
-    between looks for new files, 1000 by default. Files should be moved there whole. Names that
+    A file is removed when its last line is stored. Files should be moved there whole. Names that
     begin with a dot are left alone.
     """
+
+    settings: ClassVar = (
+        ConnectorSetting("inputDirectory", str, "The directory", is_required=True),
+        ConnectorSetting(
+            "keepFile", bool, "Keep files, and read them again after a restart", default=False
+        ),
+        ConnectorSetting("pollingInterval", int, "Milliseconds between looks for new files", 1000),
+    )
 
     async def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
         """Raises ``KeyError`` without a directory, ``NotADirectoryError`` for what is none."""
@@ -106,9 +127,15 @@ class FileSource(Source):
 class HttpSink(Sink):
     """Posts each message to a URL; another answer than 2xx has the message come again.
 
-    ``url``: where to; ``headers``: more headers. The topic and the key of the message are in the
-    headers ``PulsarTopic`` and ``PulsarKey``, its properties in ``PulsarProperties-NAME``.
+    The topic and the key of the message are in the headers ``PulsarTopic`` and ``PulsarKey``, its
+    properties in ``PulsarProperties-NAME``.
     """
+
+    settings: ClassVar = (
+        ConnectorSetting("url", str, "Where messages are posted to", is_required=True),
+        # They may hold what authenticates.
+        ConnectorSetting("headers", dict, "More headers of each request", is_secret=True),
+    )
 
     def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
         """Raises ``KeyError`` without a URL, ``ValueError`` for one that is not of HTTP."""
@@ -134,7 +161,9 @@ class HttpSink(Sink):
             pass
 
 
-BUILTIN: Mapping[str, Callable[[], Source | Sink]] = {
+Connector = type[DataGenerator] | type[FileSource] | type[HttpSink]
+
+BUILTIN: Mapping[str, Connector] = {
     "data-generator": DataGenerator,
     "file": FileSource,
     "http": HttpSink,

@@ -63,9 +63,13 @@ class PackageNotFound(PackageError):
 class PackageTooLarge(PackageError):
     """A package is larger than packages may be."""
 
-    def __init__(self, path: str, bytes_max: int) -> None:
-        super().__init__(f"the package {path} is larger than {bytes_max} bytes")
+    def __init__(self, path: str, size_bytes: int, bytes_max: int) -> None:
+        super().__init__(
+            f"the package {path} has at least {size_bytes} bytes, and packages may have "
+            f"{bytes_max} at most (setting package_bytes_max)"
+        )
         self.path = path
+        self.size_bytes = size_bytes
         self.bytes_max = bytes_max
 
 

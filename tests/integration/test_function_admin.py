@@ -3,140 +3,49 @@ whichever leads and whichever runs them."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 from pathlib import Path
-from random import Random
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
+import pytest_asyncio
 from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.function_workers import (
+    BETTER,
+    GOOD,
+    Workers,
+    answer,
+    config_of,
+    form,
+    two_workers,
+    until_true,
+)
 
-import geminga
-from geminga_functions.admin.app import worker_app
-from geminga_functions.cluster.membership import WorkerInfo
-from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.names import FunctionName
-from geminga_functions.runtime.config import RuntimeConfig
-from geminga_functions.worker import Worker
-from geminga_runtime.clock import SystemClock
-from geminga_server.http import HttpServer
-from geminga_server.ports import free_port
-from geminga_server.rest_calls import HttpCalls
 
-TIMEOUT_S = 60.0
-POLL_S = 0.05
-GOOD = "def process(input):\n    return input + '!'\n"
-BETTER = "def process(input):\n    return input + '?'\n"
+# The workers are shared, and with them their event loop.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 BROKEN = "import no_such_module\n\ndef process(input):\n    return input\n"
 
 
-class Workers:
-    """Two workers, and clients of their REST sides: first the one that leads."""
-
-    def __init__(self, workers: list[Worker]) -> None:
-        self.workers = workers
-        self.http = [httpx.AsyncClient(base_url=each.me.url, timeout=TIMEOUT_S) for each in workers]
-
-    async def topics(self) -> list[str]:
-        """Those of the namespace of workers, packages among them."""
-        web_url = self.workers[0].config.pulsar_web_service_url
-        async with httpx.AsyncClient(base_url=web_url) as http:
-            listed = await http.get("/admin/v2/persistent/public/functions")
-        topics: list[str] = listed.json()
-        return topics
-
-    async def leader_first(self) -> None:
-        async def one_leads() -> bool:
-            return any(each.leadership.is_leader for each in self.workers)
-
-        await until_true(one_leads)
-        if not self.workers[0].leadership.is_leader:
-            self.workers.reverse()
-            self.http.reverse()
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def workers(
+    standalone: StandaloneProcess, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Workers]:
+    """Each test leaves both running, and no function."""
+    async with two_workers(standalone, tmp_path_factory.mktemp("workers")) as shared:
+        yield shared
 
 
-async def until_true(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not await holds():  # noqa: ASYNC110 - another process, or another worker, does it
-            await asyncio.sleep(POLL_S)
-
-
-@pytest.fixture
-async def workers(standalone: StandaloneProcess, tmp_path: Path) -> AsyncIterator[Workers]:
-    """Of a cluster of workers of their own."""
-    mark = uuid4().hex[:8]
-    clock = SystemClock()
-    async with AsyncExitStack() as stack:
-        opened: list[Worker] = []
-        for number in range(2):
-            client = await stack.enter_async_context(geminga.connect(standalone.service_url))
-            me = WorkerInfo(f"w-{number}", "127.0.0.1", free_port("127.0.0.1", 0))
-            config = FunctionsWorkerConfig(
-                worker_id=me.worker_id,
-                pulsar_service_url=standalone.service_url,
-                pulsar_web_service_url=standalone.web_service_url,
-                cluster_coordination_topic_name=f"coordinate-{mark}",
-                function_metadata_topic_name=f"metadata-{mark}",
-                function_assignment_topic_name=f"assignments-{mark}",
-                runtime=RuntimeConfig(
-                    directory=tmp_path / f"functions-{number}",
-                    log_directory=tmp_path / f"logs-{number}",
-                ),
-            )
-            worker = Worker(
-                config,
-                me,
-                client,
-                HttpCalls(),
-                environment=os.environ,
-                clock=clock,
-                random=Random(number),
-            )
-            server = HttpServer(worker_app(worker), "127.0.0.1", me.port, clock=clock)
-            await stack.enter_async_context(server)
-            await stack.enter_async_context(worker)
-            opened.append(worker)
-        group = Workers(opened)
-        await group.leader_first()
-        for http in group.http:
-            await stack.enter_async_context(http)
-        yield group
-
-
-def form(code: str | None, **config: Any) -> dict[str, Any]:
-    files: dict[str, Any] = {"functionConfig": (None, json.dumps(config), "application/json")}
-    if code is not None:
-        files["data"] = ("user_code.py", code.encode(), "application/octet-stream")
-    return files
-
-
-def config_of(name: str, **more: Any) -> dict[str, Any]:
-    return {
-        "className": "user_code",
-        "inputs": [f"{name}-in"],
-        "output": f"{name}-out",
-        "subscriptionPosition": "Earliest",
-        **more,
-    }
-
-
-async def answer(workers: Workers, name: str, value: bytes) -> bytes:
-    client = workers.workers[0].client
-    async with (
-        client.consumer(f"{name}-out", "test", initial_position="earliest") as out,
-        client.producer(f"{name}-in") as producer,
-    ):
-        await producer.send(value)
-        async with asyncio.timeout(TIMEOUT_S):
-            message = await out.receive()
-        await out.ack_confirmed(message)
-        return message.data
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_workers(standalone: StandaloneProcess, tmp_path: Path) -> AsyncIterator[Workers]:
+    """Those that a test may harm."""
+    async with two_workers(standalone, tmp_path) as own:
+        yield own
 
 
 async def test_a_function_lives_and_ends_at_a_worker_that_does_not_lead(workers: Workers) -> None:
@@ -144,7 +53,7 @@ async def test_a_function_lives_and_ends_at_a_worker_that_does_not_lead(workers:
     name = f"f{uuid4().hex[:8]}"
     url = f"/admin/v3/functions/public/default/{name}"
     created = await follower.post(url, files=form(GOOD, **config_of(name, parallelism=2)))
-    assert (created.status_code, created.text) == (200, "")
+    assert (created.status_code, created.text) == (204, "")
     again = await leader.post(url, files=form(GOOD, **config_of(name)))
     assert again.status_code == 400
     assert again.json() == {"reason": f"Function {name} already exists"}
@@ -168,7 +77,7 @@ async def test_a_function_lives_and_ends_at_a_worker_that_does_not_lead(workers:
     assert (await follower.get(f"{url}/download")).text == GOOD
     assert (await follower.post(f"{url}/restart")).status_code == 204
     updated = await follower.put(url, files=form(BETTER))
-    assert (updated.status_code, updated.text) == (200, "")
+    assert (updated.status_code, updated.text) == (204, "")
     assert await answer(workers, name, b"hello") == b"hello?"
     refused = await leader.put(url, files=form(None, autoAck=False))
     assert (refused.status_code, refused.json()["reason"]) == (400, "AutoAck cannot be altered")
@@ -205,7 +114,7 @@ async def test_a_function_that_does_not_start_answers_its_traceback(workers: Wor
     assert status["running"] is False
     assert "no_such_module" in status["error"]
     # It is stored: an update mends it.
-    assert (await follower.put(url, files=form(GOOD))).status_code == 200
+    assert (await follower.put(url, files=form(GOOD))).status_code == 204
     assert await answer(workers, name, b"x") == b"x!"
     await follower.delete(url)
 
@@ -221,6 +130,11 @@ async def test_what_cannot_be_leaves_nothing_behind(workers: Workers) -> None:
     ]:
         refused = await leader.post(url, files=files)
         assert (refused.status_code, refused.json()["reason"]) == (400, reason)
+    changed = await leader.put(url, files=form(GOOD))
+    assert (changed.status_code, changed.json()["reason"]) == (
+        400,
+        f"Function {name} doesn't exist",
+    )
     refused = await leader.post(url, json={})
     assert refused.json()["reason"] == "The body should be a multipart form"
     for place, reason in [
@@ -242,6 +156,32 @@ async def test_every_worker_knows_the_cluster(workers: Workers) -> None:
         leader = (await http.get("/admin/v2/worker/cluster/leader")).json()
         assert leader["workerId"] == workers.workers[0].me.worker_id
         assert (await http.get("/admin/v2/worker/assignments")).status_code == 200
+        assert (await http.get("/admin/v2/worker/cluster/leader/ready")).text == "true"
+
+
+async def test_a_worker_tells_the_numbers_of_what_it_runs_itself(workers: Workers) -> None:
+    leader, follower = workers.http
+    name = f"f{uuid4().hex[:8]}"
+    url = f"/admin/v3/functions/public/default/{name}"
+    files = form(GOOD, **config_of(name, parallelism=2))
+    assert (await leader.post(url, files=files)).status_code == 204
+    assert await answer(workers, name, b"x") == b"x!"
+
+    async def stats() -> list[dict[str, Any]]:
+        path = "/admin/v2/worker-stats/functionsmetrics"
+        return [each for http in (leader, follower) for each in (await http.get(path)).json()]
+
+    async def both_are_told() -> bool:
+        names = sorted(each["name"] for each in await stats())
+        received = sum(each["metrics"]["receivedTotal"] for each in await stats())
+        return names == [f"public/default/{name}:{each}" for each in (0, 1)] and received == 1
+
+    await until_true(both_are_told)
+    for http in (leader, follower):
+        (own,) = (await http.get("/admin/v2/worker-stats/metrics")).json()
+        assert own["metrics"]["instances"] == 1
+        assert own["metrics"]["process_max_resident_bytes"] > 10_000_000
+    assert (await leader.delete(url)).status_code == 204
 
 
 async def test_a_built_in_source_needs_no_package(workers: Workers) -> None:
@@ -251,7 +191,7 @@ async def test_a_built_in_source_needs_no_package(workers: Workers) -> None:
     config = {"archive": "builtin://data-generator", "topicName": f"{name}-out"}
     files = {"sourceConfig": (None, json.dumps(config), "application/json")}
     created = await follower.post(url, files=files)
-    assert (created.status_code, created.text) == (200, "")
+    assert (created.status_code, created.text) == (204, "")
 
     async def has_written() -> bool:
         status = (await follower.get(f"{url}/0/status")).json()
@@ -269,13 +209,13 @@ async def test_a_built_in_source_needs_no_package(workers: Workers) -> None:
     assert (await follower.delete(url)).status_code == 204
 
 
-async def test_a_drained_worker_is_left_by_its_instances(workers: Workers) -> None:
-    _, follower = workers.http
+async def test_a_drained_worker_is_left_by_its_instances(own_workers: Workers) -> None:
+    _, follower = own_workers.http
     name = f"f{uuid4().hex[:8]}"
     url = f"/admin/v3/functions/public/default/{name}"
     files = form(GOOD, **config_of(name, parallelism=2))
-    assert (await follower.post(url, files=files)).status_code == 200
-    drained, kept = (each.me.worker_id for each in reversed(workers.workers))
+    assert (await follower.post(url, files=files)).status_code == 204
+    drained, kept = (each.me.worker_id for each in reversed(own_workers.workers))
     path = "/admin/v2/worker/leader/drain"
     asked: dict[str, Any] = {"params": {"workerId": drained}, "follow_redirects": True}
     assert (await follower.get(path, **asked)).json()["status"] == "NOT_RUN"
@@ -296,6 +236,12 @@ async def test_a_drained_worker_is_left_by_its_instances(workers: Workers) -> No
     assert no_worker.status_code == 400
     rebalanced = await follower.put("/admin/v2/worker/rebalance", follow_redirects=True)
     assert rebalanced.status_code == 204
+    # Each worker is asked of itself, too: the leader has not been drained.
+    for http, status in zip(own_workers.http, ("NOT_RUN", "SUCCESS"), strict=True):
+        drain = await http.get("/admin/v2/worker/drain", follow_redirects=True)
+        assert drain.json()["status"] == status
+    again = await follower.put("/admin/v2/worker/drain", follow_redirects=True)
+    assert again.status_code == 409
     assert (await follower.delete(url)).status_code == 204
 
 
@@ -316,12 +262,12 @@ async def test_state_is_read_and_set_at_any_worker(workers: Workers) -> None:
     name = f"f{uuid4().hex[:8]}"
     url = f"/admin/v3/functions/public/default/{name}"
     config = config_of(name, className="user_code.Count")
-    assert (await follower.post(url, files=form(COUNTS, **config))).status_code == 200
+    assert (await follower.post(url, files=form(COUNTS, **config))).status_code == 204
     missing = await leader.get(f"{url}/state/a%2Fb")
     assert missing.json() == {"reason": "key 'a/b' doesn't exist."}
 
     state = {"state": (None, json.dumps({"key": "greeting", "stringValue": "hello"}))}
-    assert (await follower.post(f"{url}/state/greeting", files=state)).status_code == 200
+    assert (await follower.post(f"{url}/state/greeting", files=state)).status_code == 204
     shown = {"key": "greeting", "stringValue": "hello", "version": 1}
     assert (await leader.get(f"{url}/state/greeting")).json() == shown
 
@@ -335,6 +281,7 @@ async def test_state_is_read_and_set_at_any_worker(workers: Workers) -> None:
     for wrong in ("nothing", json.dumps({"key": "other"}), json.dumps({"byteValue": "?"})):
         refused = await leader.post(f"{url}/state/greeting", files={"state": (None, wrong)})
         assert refused.status_code == 400
+    assert (await follower.delete(url)).status_code == 204
 
 
 async def test_what_is_built_in_is_listed_as_java_s_client_asks(workers: Workers) -> None:
@@ -345,17 +292,41 @@ async def test_what_is_built_in_is_listed_as_java_s_client_asks(workers: Workers
     sinks = (await http.get("/admin/v3/sink/builtinsinks")).json()
     assert [each["name"] for each in sinks] == ["http"]
     assert (await http.get("/admin/v3/functions/connectors")).json() == sources + sinks
+    for path in ("/admin/v2/worker/connectors", "/admin/v2/functions/connectors"):
+        assert (await http.get(path)).json() == sources + sinks
     assert (await http.post("/admin/v3/sources/reloadBuiltInSources")).status_code == 204
+
+
+async def test_the_settings_of_what_is_built_in_are_told(workers: Workers) -> None:
+    _, http = workers.http
+    fields = (await http.get("/admin/v3/sources/builtinsources/file/configdefinition")).json()
+    assert fields[0] == {
+        "fieldName": "inputDirectory",
+        "typeName": "str",
+        "attributes": {
+            "required": "true",
+            "defaultValue": "",
+            "sensitive": "false",
+            "help": "The directory",
+        },
+    }
+    fields = (await http.get("/admin/v3/sink/builtinsinks/http/configdefinition")).json()
+    assert [each["fieldName"] for each in fields] == ["url", "headers"]
+    for path in ("sources/builtinsources/http", "sinks/builtinsinks/no"):
+        assert (await http.get(f"/admin/v3/{path}/configdefinition")).status_code == 404
 
 
 async def test_a_function_is_triggered_and_its_result_answered(workers: Workers) -> None:
     _, http = workers.http
     name = f"f{uuid4().hex[:8]}"
     url = f"/admin/v3/functions/public/default/{name}"
-    assert (await http.post(url, files=form(GOOD, **config_of(name)))).status_code == 200
+    assert (await http.post(url, files=form(GOOD, **config_of(name)))).status_code == 204
     shown = await http.post(f"{url}/trigger", files={"data": (None, "hello")})
     assert (shown.status_code, shown.text) == (200, "hello!")
     topic = {"data": (None, "hello"), "topic": (None, "another")}
     refused = await http.post(f"{url}/trigger", files=topic)
     assert refused.status_code == 400
     assert "another" in refused.json()["reason"]
+    no_data = await http.post(f"{url}/trigger", files={"topic": (None, f"{name}-in")})
+    assert (no_data.status_code, no_data.json()["reason"]) == (400, "Trigger Data is not provided")
+    assert (await http.delete(url)).status_code == 204

@@ -15,12 +15,15 @@ from geminga_functions.packages.store import PART_BYTES, PackageStore, StoredPac
 from geminga_server.rest_calls import HttpCalls
 
 NAMESPACE = "public/functions"
+PACKAGE_BYTES_MAX = 8 * PART_BYTES
 
 
 @pytest.fixture
 async def store(standalone: StandaloneProcess) -> AsyncIterator[PackageStore]:
     async with geminga.connect(standalone.service_url) as client:
-        yield PackageStore(client, HttpCalls(), standalone.web_service_url, NAMESPACE)
+        yield PackageStore(
+            client, HttpCalls(), standalone.web_service_url, NAMESPACE, PACKAGE_BYTES_MAX
+        )
 
 
 async def in_chunks(content: bytes, chunk_bytes: int) -> AsyncIterator[bytes]:

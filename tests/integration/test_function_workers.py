@@ -132,7 +132,7 @@ async def working(standalone: StandaloneProcess, folder: Path) -> AsyncGenerator
     async with geminga.connect(standalone.service_url) as client:
         name = FunctionName.parse(f"{namespace}/numbers")
         package = f"{name}/user_code.py"
-        store = PackageStore(client, calls, web, namespace)
+        store = PackageStore(client, calls, web, namespace, 1 << 20)
         await store.store(package, "user_code.py", chunks(CODE))
         metadata = FunctionMetaData(version=1)
         metadata.packageLocation.packagePath = package

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from geminga import ClientError
-from geminga_functions.admin import builtins, components, state, trigger, workers
+from geminga_functions.admin import builtins, components, packages, state, trigger, workers
 from geminga_functions.admin.facade import Facade
 from geminga_functions.errors import (
     ClusterUnknown,
@@ -22,7 +22,14 @@ from geminga_server.rest.access import Access
 from geminga_server.rest.answers import answer_errors
 from geminga_server.rest.app import make_app
 
-ROUTERS = (builtins.router, components.router, state.router, trigger.router, workers.router)
+ROUTERS = (
+    builtins.router,
+    components.router,
+    packages.router,
+    state.router,
+    trigger.router,
+    workers.router,
+)
 
 answer_error = answer_errors(
     {

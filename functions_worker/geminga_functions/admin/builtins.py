@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_functions.api import Source
+from geminga_functions.api import Sink, Source
 from geminga_functions.connectors import BUILTIN
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_cluster
 from geminga_server.rest.answers import Json, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import path_value
 
 READS = [on_cluster(Action.READ)]
 
@@ -22,14 +24,37 @@ def _definitions(*, of_sources: bool, of_sinks: bool) -> list[dict[str, str]]:
     """Upstream's ``ConnectorDefinition`` of each."""
     found: list[dict[str, str]] = []
     for name, connector in sorted(BUILTIN.items()):
-        is_source = isinstance(connector, type) and issubclass(connector, Source)
+        is_source = issubclass(connector, Source)
         if not (of_sources if is_source else of_sinks):
             continue
         about = (inspect.getdoc(connector) or "").partition("\n")[0]
         member = "sourceClass" if is_source else "sinkClass"
-        class_name = getattr(connector, "__name__", name)
-        found.append({"name": name, "description": about, member: class_name})
+        found.append({"name": name, "description": about, member: connector.__name__})
     return found
+
+
+async def get_config_definition(request: Request) -> Response:
+    """The settings of one: upstream's ``ConfigFieldDefinition`` of each. Raises ``RestError``."""
+    name = path_value(request, "name")
+    connector = BUILTIN.get(name)
+    wanted = Source if "/source" in request.url.path else Sink
+    if connector is None or not issubclass(connector, wanted):
+        raise RestError(404, f"There is no built-in {wanted.__name__.lower()} {name!r}")
+    return Json(
+        [
+            {
+                "fieldName": each.name,
+                "typeName": each.kind.__name__,
+                "attributes": {
+                    "required": str(each.is_required).lower(),
+                    "defaultValue": "" if each.default is None else str(each.default),
+                    "sensitive": str(each.is_secret).lower(),
+                    "help": each.help,
+                },
+            }
+            for each in connector.settings
+        ]
+    )
 
 
 async def get_connectors() -> Response:
@@ -60,11 +85,17 @@ async def reload() -> Response:
 # Java's client asks for the singular.
 for _path, _handler in (
     ("/admin/v3/functions/connectors", get_connectors),
+    ("/admin/v2/functions/connectors", get_connectors),
+    ("/admin/v2/worker/connectors", get_connectors),
     ("/admin/v3/functions/builtins", get_functions),
     ("/admin/v3/sources/builtinsources", get_sources),
     ("/admin/v3/source/builtinsources", get_sources),
     ("/admin/v3/sinks/builtinsinks", get_sinks),
     ("/admin/v3/sink/builtinsinks", get_sinks),
+    ("/admin/v3/sources/builtinsources/{name}/configdefinition", get_config_definition),
+    ("/admin/v3/source/builtinsources/{name}/configdefinition", get_config_definition),
+    ("/admin/v3/sinks/builtinsinks/{name}/configdefinition", get_config_definition),
+    ("/admin/v3/sink/builtinsinks/{name}/configdefinition", get_config_definition),
 ):
     router.add_api_route(_path, _handler, methods=["GET"], dependencies=READS)
 

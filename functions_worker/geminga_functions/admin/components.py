@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Annotated
 from urllib.parse import quote
-from uuid import uuid4
 
 from fastapi import APIRouter, Depends, Request
 from starlette.convertors import register_url_convertor
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from geminga_functions.admin.facade import Facade
 from geminga_functions.admin.forms import parts_of
@@ -19,8 +17,8 @@ from geminga_functions.admin.reports import (
     function_stats,
     instance_stats,
 )
+from geminga_functions.admin.uploads import Upload
 from geminga_functions.connectors import BUILTIN
-from geminga_functions.definitions.members import Config, parse
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_functions.packages.cache import BUILT_IN
 from geminga_protocol.functions.functions_pb2 import (
@@ -32,7 +30,7 @@ from geminga_protocol.functions.functions_pb2 import (
 from geminga_server.authorization import Action
 from geminga_server.errors import ServerUnreachable
 from geminga_server.rest.access import on_cluster, on_namespace
-from geminga_server.rest.answers import Json, empty, no_content
+from geminga_server.rest.answers import Json, no_content
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import Word, flag, integer_in_path, path_value
 from geminga_server.rest_calls import RestCall
@@ -105,37 +103,6 @@ InstanceArg = Annotated[InstanceName, Depends(_instance)]
 # --- create, update, delete
 
 
-class _Upload:
-    """What a form of create or update said: the config, and the package that is stored already."""
-
-    def __init__(self) -> None:
-        self.config: Config | None = None
-        self.package_path = ""
-        self.file_name = ""
-
-    async def take(self, request: Request, facade: Facade, kind: Kind, name: FunctionName) -> None:
-        """Read the form; the package goes to its topic as it comes."""
-        content_type = request.headers.get("content-type", "")
-        async for part in parts_of(content_type, request.stream()):
-            if part.name == kind.config_part:
-                self.config = parse(await part.read())
-            elif part.name == "data" and part.file_name:
-                if self.package_path:
-                    raise RestError(400, "The form has more than one package")
-                self.file_name = part.file_name.replace("\\", "/").rpartition("/")[2]
-                path = f"{name}/{uuid4()}-{self.file_name}"
-                await facade.worker.runtime.packages.store(path, self.file_name, part.chunks)
-                self.package_path = path
-            elif part.name == "url" and (url := await part.read()):
-                if url.startswith(BUILT_IN.encode()):
-                    continue  # the config says so too
-                raise RestError(
-                    400,
-                    f"This functions worker takes no packages from elsewhere "
-                    f"({url.decode(errors='replace')}): upload the file",
-                )
-
-
 @router.post(ONE, dependencies=CHANGES)
 async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameArg) -> Response:
     """Create it: a form with its config and its package. The answer waits until the first
@@ -144,7 +111,7 @@ async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
     await _check_namespace(facade, name)
     if facade.find(name) is not None:
         raise RestError(400, f"{kind.word} {name.name} already exists")
-    upload = _Upload()
+    upload = Upload()
     try:
         await upload.take(request, facade, kind, name)
         metadata = _created(kind, name, upload, facade.worker.clock.wall_ms())
@@ -156,12 +123,14 @@ async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
 
 
 @router.put(ONE, dependencies=CHANGES)
-async def update(
-    request: Request, facade: FacadeArg, kind: KindArg, name: NameArg, existing: FoundArg
-) -> Response:
+async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameArg) -> Response:
     """Change it: a form with what of its config changes, and a new package if there is one. The
-    answer waits as that of create does."""
-    upload = _Upload()
+    answer waits as that of create does. Raises ``RestError`` 400 where it does not exist, as
+    upstream does."""
+    existing = facade.find(name)
+    if existing is None or existing.functionDetails.componentType != kind.type_:
+        raise RestError(400, f"{kind.word} {name.name} doesn't exist")
+    upload = Upload()
     try:
         await upload.take(request, facade, kind, name)
         metadata = _changed(kind, name, upload, existing)
@@ -174,7 +143,7 @@ async def update(
     return await _answer_once_settled(request, facade, kind, name, metadata.version)
 
 
-def _created(kind: Kind, name: FunctionName, upload: _Upload, created_ms: int) -> FunctionMetaData:
+def _created(kind: Kind, name: FunctionName, upload: Upload, created_ms: int) -> FunctionMetaData:
     if upload.config is None:
         raise RestError(400, f"{kind.word} config is not provided")
     details = kind.details_of(name, upload.config)
@@ -183,7 +152,7 @@ def _created(kind: Kind, name: FunctionName, upload: _Upload, created_ms: int) -
     return metadata
 
 
-def _set_package(kind: Kind, metadata: FunctionMetaData, upload: _Upload) -> None:
+def _set_package(kind: Kind, metadata: FunctionMetaData, upload: Upload) -> None:
     """Say where the package is: what is built in has none, and the path says so."""
     details, location = metadata.functionDetails, metadata.packageLocation
     built_in = details.source.builtin or details.sink.builtin
@@ -202,7 +171,7 @@ def _set_package(kind: Kind, metadata: FunctionMetaData, upload: _Upload) -> Non
 
 
 def _changed(
-    kind: Kind, name: FunctionName, upload: _Upload, existing: FunctionMetaData
+    kind: Kind, name: FunctionName, upload: Upload, existing: FunctionMetaData
 ) -> FunctionMetaData:
     config = kind.updated(kind.config_of(existing.functionDetails), upload.config or {})
     details = kind.details_of(name, config)
@@ -223,7 +192,7 @@ def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
     return metadata
 
 
-async def _discard_unused(facade: Facade, name: FunctionName, upload: _Upload) -> None:
+async def _discard_unused(facade: Facade, name: FunctionName, upload: Upload) -> None:
     """Remove the package of a change that was refused. One whose outcome is not known may have
     been stored: then the function has the package."""
     found = facade.find(name)
@@ -235,7 +204,7 @@ async def _answer_once_settled(
     request: Request, facade: Facade, kind: Kind, name: FunctionName, version: int
 ) -> Response:
     if not flag(request, "wait", default=True):
-        return empty()
+        return no_content()
     seen = await facade.settled(name, version)
     if seen is not None and seen.is_user_error and not seen.is_running:
         raise RestError(
@@ -243,7 +212,7 @@ async def _answer_once_settled(
             f"{kind.word} {name.name} is stored, but does not start; its status says more, an "
             f"update or a delete ends its attempts:\n{seen.failure}",
         )
-    return empty()
+    return no_content()
 
 
 async def _check_namespace(facade: Facade, name: FunctionName) -> None:
@@ -319,24 +288,6 @@ async def get_instance_status(facade: FacadeArg, kind: KindArg, instance: Instan
 async def get_instance_stats(facade: FacadeArg, instance: InstanceArg) -> Response:
     """What an instance counts."""
     return Json(instance_stats(await facade.seen(instance)))
-
-
-@router.get(ONE + "/download", dependencies=READS)
-async def download(facade: FacadeArg, kind: KindArg, name: NameArg, found: FoundArg) -> Response:
-    """Its package, as it was uploaded."""
-    path = found.packageLocation.packagePath
-    if path.startswith(BUILT_IN):
-        raise RestError(400, f"{kind.word} {name.name} is built in and has no package")
-    chunks = facade.worker.runtime.packages.read(path)
-    # The first part is asked for here: what cannot be read is still an answer of its own then.
-    first = await anext(chunks, b"")
-    return StreamingResponse(_following(first, chunks), media_type="application/octet-stream")
-
-
-async def _following(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for chunk in chunks:
-        yield chunk
 
 
 # --- start, stop, restart

@@ -17,7 +17,7 @@ from geminga_functions.admin.facade import Facade
 from geminga_functions.admin.forms import parts_of
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import REST_LANE, ChangelogState
-from geminga_server.rest.answers import Json, empty
+from geminga_server.rest.answers import Json, no_content
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import path_value
 
@@ -77,7 +77,7 @@ async def put_state(
     async with _state(facade, name) as state:
         _set(state, key, given)
         await state.commit()
-    return empty()
+    return no_content()
 
 
 def _set(state: ChangelogState, key: str, given: dict[str, Any]) -> None:

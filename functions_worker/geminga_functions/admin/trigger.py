@@ -14,7 +14,7 @@ from geminga_functions.admin.components import CHANGES, ONE, FacadeArg, FoundArg
 from geminga_functions.admin.forms import parts_of
 from geminga_functions.instance.settling import INPUT_MESSAGE_ID
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
-from geminga_server.rest.answers import empty
+from geminga_server.rest.answers import no_content
 from geminga_server.rest.errors import RestError
 
 # A function that takes longer is asked for its results by other means.
@@ -27,7 +27,8 @@ router = APIRouter()
 async def trigger(request: Request, facade: FacadeArg, kind: KindArg, found: FoundArg) -> Response:
     """Publish ``data``, or the content of ``dataStream``, to ``topic``, which may be left out where
     there is one input; answer with the result. Raises ``RestError`` 400 and 408."""
-    data, topic = b"", ""
+    data: bytes | None = None
+    topic = ""
     async for part in parts_of(request.headers.get("content-type", ""), request.stream()):
         if part.name in ("data", "dataStream"):
             data = await part.read()
@@ -35,6 +36,8 @@ async def trigger(request: Request, facade: FacadeArg, kind: KindArg, found: Fou
             topic = (await part.read()).decode("utf-8", "replace").strip()
     if kind.path != "functions":
         raise RestError(400, f"A {kind.word.lower()} cannot be triggered")
+    if data is None:
+        raise RestError(400, "Trigger Data is not provided")
     topic = _input_of(found, topic)
     output = found.functionDetails.sink.topic
     client = facade.worker.client
@@ -43,7 +46,7 @@ async def trigger(request: Request, facade: FacadeArg, kind: KindArg, found: Fou
             if not output:
                 async with client.producer(topic, batching=None) as producer:
                     await producer.send(data)
-                return empty()
+                return no_content()
             return await _result_of(client, topic, output, data)
     except TimeoutError:
         raise RestError(408, "Request Timeout") from None

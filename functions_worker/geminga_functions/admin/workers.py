@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import resource
+import sys
+import threading
 from collections import defaultdict
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_functions.admin.components import FacadeArg, NameArg
-from geminga_functions.admin.facade import NO_LEADER
-from geminga_functions.cluster.membership import WorkerInfo
+from geminga_functions.admin.facade import NO_LEADER, Facade
+from geminga_functions.admin.reports import instance_stats
+from geminga_functions.cluster.membership import Members, WorkerInfo
 from geminga_functions.names import InstanceName
 from geminga_functions.worker import INSTANCES_PATH, instances_json
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_cluster
-from geminga_server.rest.answers import Json, no_content
+from geminga_server.rest.answers import Json, no_content, text
 from geminga_server.rest.errors import RestError, ServedElsewhere
 from geminga_server.rest.parameters import integer_in_path
 
@@ -23,6 +29,10 @@ CHANGES = [on_cluster(Action.ADMINISTER)]
 INSTANCE = INSTANCES_PATH + "/{tenant}/{namespace}/{name}/{instance}"
 # What a worker waits for at most before it answers another one.
 WAIT_MAX_S = 60.0
+# The kernel's unit for memory.
+MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+# With fewer, instances have nowhere else to go.
+WORKERS_MIN = 2
 
 router = APIRouter()
 
@@ -45,6 +55,13 @@ async def get_leader(facade: FacadeArg) -> Response:
     return Json(worker_json(await facade.leader()))
 
 
+@router.get("/admin/v2/worker/cluster/leader/ready", dependencies=READS)
+async def get_leader_ready(facade: FacadeArg) -> Response:
+    """True where a worker leads. Raises ``RestError`` 503."""
+    await facade.leader()
+    return text("true")
+
+
 @router.get("/admin/v2/worker/assignments", dependencies=READS)
 async def get_assignments(facade: FacadeArg) -> Response:
     """Which instances each worker runs."""
@@ -58,6 +75,7 @@ async def get_assignments(facade: FacadeArg) -> Response:
 async def rebalance(request: Request, facade: FacadeArg) -> Response:
     """Spread instances evenly over the workers, now."""
     await _at_leader(request, facade)
+    await _several_members(facade)
     facade.worker.leadership.wake()
     return no_content()
 
@@ -67,7 +85,7 @@ async def drain(request: Request, facade: FacadeArg) -> Response:
     """Move all instances away from a worker; they do not come back while this leader leads."""
     await _at_leader(request, facade)
     worker_id = request.query_params.get("workerId", "")
-    if (await facade.worker.membership.members()).find(worker_id) is None:
+    if (await _several_members(facade)).find(worker_id) is None:
         raise RestError(400, f"There is no worker {worker_id!r}")
     draining = facade.worker.leadership.draining
     if worker_id in draining:
@@ -89,6 +107,31 @@ async def get_drain(request: Request, facade: FacadeArg) -> Response:
     return Json({"status": "RUNNING" if left else "SUCCESS", "lastError": ""})
 
 
+@router.put("/admin/v2/worker/drain", dependencies=CHANGES)
+async def drain_this(facade: FacadeArg) -> Response:
+    """Move all instances away from the worker that is asked: its leader does."""
+    raise ServedElsewhere(await _drain_at_leader(facade))
+
+
+@router.get("/admin/v2/worker/drain", dependencies=READS)
+async def get_drain_of_this(facade: FacadeArg) -> Response:
+    """How far the drain of the worker that is asked is: its leader knows."""
+    raise ServedElsewhere(await _drain_at_leader(facade))
+
+
+async def _drain_at_leader(facade: Facade) -> str:
+    worker_id = quote(facade.worker.me.worker_id, safe="")
+    return f"{(await facade.leader()).url}/admin/v2/worker/leader/drain?workerId={worker_id}"
+
+
+async def _several_members(facade: Facade) -> Members:
+    """The workers. Raises ``RestError`` 400 where instances could move to no other, as upstream."""
+    members = await facade.worker.membership.members()
+    if len(members.workers) < WORKERS_MIN:
+        raise RestError(400, f"Too few workers (need at least {WORKERS_MIN})")
+    return members
+
+
 async def _at_leader(request: Request, facade: FacadeArg) -> None:
     """Return where this worker leads. Raises ``ServedElsewhere`` to the leader, else."""
     if facade.worker.leadership.is_leader:
@@ -98,6 +141,38 @@ async def _at_leader(request: Request, facade: FacadeArg) -> None:
         raise RestError(503, NO_LEADER)
     query = f"?{request.url.query}" if request.url.query else ""
     raise ServedElsewhere(f"{leader.url}{request.url.path}{query}")
+
+
+# --- numbers of this worker
+
+
+@router.get("/admin/v2/worker-stats/functionsmetrics", dependencies=READS)
+async def get_function_stats(facade: FacadeArg) -> Response:
+    """What each instance of this worker counts: ``WorkerFunctionInstanceStats``."""
+    names = sorted(report.name for report in facade.worker.runtime.instances.reports())
+    seen = await asyncio.gather(*[facade.seen_here(name, 0, 0) for name in names])
+    return Json(
+        [
+            {"name": str(name), "metrics": instance_stats(each)}
+            for name, each in zip(names, seen, strict=True)
+        ]
+    )
+
+
+@router.get("/admin/v2/worker-stats/metrics", dependencies=READS)
+async def get_metrics(facade: FacadeArg) -> Response:
+    """What the worker's process uses, in the form of upstream's numbers of the JVM."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    metrics = {
+        "process_cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "process_max_resident_bytes": usage.ru_maxrss * MAXRSS_BYTES,
+        "process_threads": threading.active_count(),
+        "instances": len(facade.worker.runtime.instances.reports()),
+    }
+    return Json([{"metrics": metrics, "dimensions": {"metric": "process_metrics"}}])
+
+
+# --- what workers ask each other
 
 
 @router.get(INSTANCES_PATH, dependencies=READS, include_in_schema=False)

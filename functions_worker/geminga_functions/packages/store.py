@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 # Below the 5 MiB that brokers take in one message, and small enough for many uploads at once.
 PART_BYTES: Final = 1024 * 1024
-# A package with wheels for machine learning takes some hundred MB; more is a mistake.
-PACKAGE_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024
 # Parts on their way to the broker, or from it: what a transfer holds in memory.
 PARTS_AHEAD: Final = 4
 PART_TIMEOUT_S: Final = 30.0
@@ -46,12 +44,19 @@ class StoredPackage:
 class PackageStore:
     """Stores, reads and removes packages, by paths such as ``tenant/namespace/name/ID-file.zip``.
 
-    ``namespace`` is the one of the functions workers' own topics; ``web_url`` is of brokers.
+    ``namespace`` is the one of the functions workers' own topics; ``web_url`` is of brokers. No
+    package has more than ``bytes_max`` bytes.
     """
 
     def __init__(
-        self, client: geminga.Client, calls: RestCalls, web_url: str, namespace: str
+        self,
+        client: geminga.Client,
+        calls: RestCalls,
+        web_url: str,
+        namespace: str,
+        bytes_max: int,
     ) -> None:
+        self.bytes_max = bytes_max
         self._client = client
         self._calls = calls
         self._web_url = web_url
@@ -88,8 +93,8 @@ class PackageStore:
             async for part in _parts(chunks):
                 size_bytes += len(part)
                 parts += 1
-                if size_bytes > PACKAGE_BYTES_MAX:
-                    raise PackageTooLarge(path, PACKAGE_BYTES_MAX)
+                if size_bytes > self.bytes_max:
+                    raise PackageTooLarge(file_name, size_bytes, self.bytes_max)
                 digest.update(part)
                 await producer.ready()
                 producer.send_nowait(part)

@@ -55,7 +55,9 @@ class Runtime(Service):
         environments = Environments(
             directory / "environments", without_settings(environment), config.environment_timeout_s
         )
-        self.packages = PackageStore(client, calls, identity.web_url, namespace)
+        self.packages = PackageStore(
+            client, calls, identity.web_url, namespace, config.package_bytes_max
+        )
         self._cache = PackageCache(directory / "packages", self.packages, environments)
         self._runner = (
             ThreadRunner(serve)

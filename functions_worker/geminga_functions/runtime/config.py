@@ -21,6 +21,9 @@ class RuntimeConfig:
     directory: Annotated[Path, Upstream("downloadDirectory")] = Path("functions")
     """Where packages, the environments made for them, and the folders of instances lie. It belongs
     to one worker, and all of it can be made anew."""
+    package_bytes_max: Annotated[int, Ge(1024)] = 2 * 1024 * 1024 * 1024
+    """The largest package that is taken. One with wheels for machine learning has some hundred
+    MB."""
     log_directory: Annotated[Path, Upstream("logDirectory")] = Path("logs")
     """Where the output of instances goes: `functions/TENANT/NAMESPACE/NAME/NAME-INSTANCE.log`."""
     log_file_bytes_max: Annotated[int, Ge(64 * 1024)] = 10 * 1024 * 1024
