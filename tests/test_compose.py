@@ -27,6 +27,7 @@ from geminga_cli.commands.standalone import parse
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.main import COMMANDS
 from geminga_cli.supervisor.settings import StandaloneSettings
+from geminga_functions.config import FunctionsWorkerConfig
 from geminga_proxy.config import ProxyConfig
 from geminga_server.config import settings_of
 
@@ -47,6 +48,7 @@ PROFILES = {"prometheus": "monitoring", "grafana": "monitoring", "spark": "spark
 CONFIGS: dict[str, type[Any]] = {
     "bookie": BookieConfig,
     "broker": BrokerConfig,
+    "functions-worker": FunctionsWorkerConfig,
     "proxy": ProxyConfig,
     "standalone": StandaloneSettings,
     "zookeeper": ZooKeeperPartSettings,
@@ -79,7 +81,8 @@ def test_every_command_exists() -> None:
     commands = re.findall(r"^ +command: (\S+)$", COMPOSE, re.MULTILINE)
     commands += re.findall(r"^ +command:\n +- (\S+)$", COMPOSE, re.MULTILINE)
     assert sorted(commands) == [
-        *("bookie", "broker", "initialize-cluster-metadata", "proxy", "zookeeper")
+        *("bookie", "broker", "functions-worker", "initialize-cluster-metadata", "proxy"),
+        "zookeeper",
     ]
     assert set(commands) <= COMMANDS.keys()
 
@@ -172,7 +175,11 @@ def test_prometheus_asks_every_part_for_its_metrics() -> None:
     }
     parts = SERVICES.keys() - PROFILES.keys() - {"initialize"}
     # Where bookies and ZooKeepers have no other web port, their metrics have one.
-    ports = {"broker": BrokerConfig().web_port, "proxy": ProxyConfig().web_port}
+    ports = {
+        "broker": BrokerConfig().web_port,
+        "functions": FunctionsWorkerConfig().worker_port,
+        "proxy": ProxyConfig().web_port,
+    }
     assert targets == {f"{part}:{ports.get(part.partition('-')[0], 8000)}" for part in parts}
     assert config.count("metrics_path: /metrics/") == config.count("job_name:")
 

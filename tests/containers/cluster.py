@@ -14,7 +14,8 @@ from tests.integration.waiting import eventually
 log = logging.getLogger(__name__)
 
 BROKERS = ("broker-1", "broker-2")
-PARTS = ("zookeeper", "bookie-1", "bookie-2", "bookie-3", *BROKERS, "proxy")
+WORKERS = ("functions-worker-1", "functions-worker-2")
+PARTS = ("zookeeper", "bookie-1", "bookie-2", "bookie-3", *BROKERS, *WORKERS, "proxy")
 PROFILES = ("monitoring", "spark")
 NETWORK = "checkout_default"  # the folder's name as the engine sees it, and the usual network
 HEALTHY_TIMEOUT_S = 90.0

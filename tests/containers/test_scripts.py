@@ -29,6 +29,7 @@ TELL = '#!/bin/sh\nprintf "%s\\n" "$(basename "$0")" "$@"\n'
 CONFIGS = {
     "bookie": ("geminga_bookie.config", "BookieConfig"),
     "broker": ("geminga_broker.config", "BrokerConfig"),
+    "functions-worker": ("geminga_functions.config", "FunctionsWorkerConfig"),
     "proxy": ("geminga_proxy.config", "ProxyConfig"),
 }
 
@@ -72,7 +73,7 @@ def as_user(user: str, directory: Path) -> None:
         ("pulsar standalone", "geminga standalone"),
         (
             "pulsar standalone -nss -nfw -a host --bookkeeper-port 1",
-            "geminga standalone --advertised-address host --bookie-port 1",
+            "geminga standalone --no-functions-worker --advertised-address host --bookie-port 1",
         ),
         ("pulsar broker --port 1", "geminga broker --port 1"),
         ("pulsar version", "geminga --version"),
@@ -150,12 +151,16 @@ def test_a_user_of_the_callers_choice_stays_who_it_is(directory: Path) -> None:
     assert told == ["geminga", "broker"]
 
 
+def setting_prefix(part: str) -> str:
+    return f"GEMINGA_{part.upper().replace('-', '_')}_"
+
+
 def test_what_the_compose_file_sets_are_settings() -> None:
     variables = set(re.findall(r"^ +(GEMINGA_[A-Z_]+):", COMPOSE, re.MULTILINE))
     for part, (module, name) in CONFIGS.items():
         kind: type[Any] = getattr(import_module(module), name)
         known = {setting.variable(part) for setting in settings_of(kind).values()}
-        mine = {each for each in variables if each.startswith(f"GEMINGA_{part.upper()}_")}
+        mine = {each for each in variables if each.startswith(setting_prefix(part))}
         assert mine
         assert mine <= known
         variables -= mine
@@ -169,7 +174,7 @@ def test_the_compose_file_starts_commands_whose_health_can_be_asked() -> None:
     services = set(re.findall(r"^  ([a-z0-9-]+):$", listed, re.MULTILINE))
     assert services == {*PARTS, "initialize", *OTHERS}
     commands = set(re.findall(r"^ +command: (\S+)$", COMPOSE, re.MULTILINE))
-    assert commands == {"zookeeper", "bookie", "broker", "proxy"}
+    assert commands == {"zookeeper", "bookie", "broker", "functions-worker", "proxy"}
     assert commands <= PROBES.keys()
     assert commands <= COMMANDS.keys()
 
