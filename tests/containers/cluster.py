@@ -111,6 +111,12 @@ class ComposedCluster:
         words = ("curl", "-sS", f"http://localhost:{self.web_port}/admin/v2/brokers/standalone")
         return sorted(map(str, json.loads(on_the_machine(self._engine, *words))))
 
+    def living_workers(self) -> list[str]:
+        """The functions workers, as REST lists them to a client on the machine."""
+        words = ("curl", "-sS", f"http://localhost:{self.web_port}/admin/v2/worker/cluster")
+        found = json.loads(on_the_machine(self._engine, *words))
+        return sorted(f"{each['workerHostname']}:{each['port']}" for each in found)
+
     def run_readme_example(self) -> list[str]:
         """The greetings that README's example prints on the machine."""
         return run_readme_example(self._engine, self.broker_port)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.containers.cluster import BROKERS, PARTS, ComposedCluster
+from tests.containers.cluster import BROKERS, PARTS, WORKERS, ComposedCluster
 from tests.containers.engine import Engine
 
 GREETINGS = [f"hello {number}" for number in range(10)]
-VOLUMES = {"checkout_bookie-1", "checkout_bookie-2", "checkout_bookie-3", "checkout_zookeeper"}
+KEEPING = [each for each in PARTS if each not in (*BROKERS, "proxy")]
+VOLUMES = {f"checkout_{part}" for part in KEEPING}
 VOLUMES_OF_PROFILES = {"checkout_prometheus", "checkout_spark"}  # which Compose 1.29 makes too
 BROKER_URLS = {f"pulsar://{broker}:6650" for broker in BROKERS}
 
@@ -21,6 +22,7 @@ def test_a_fresh_checkout_becomes_a_cluster_for_both_sides_of_its_network(
     cluster.up()
     assert cluster.run_readme_example() == GREETINGS
     assert cluster.living_brokers() == [f"{broker}:8080" for broker in BROKERS]
+    assert cluster.living_workers() == [f"{worker}:6750" for worker in WORKERS]
     # By the proxy, and straight to the brokers, whichever of them is asked.
     assert cluster.run_inside("pulsar://proxy:6650", "http://proxy:8080") in BROKER_URLS
     for broker in BROKERS:
