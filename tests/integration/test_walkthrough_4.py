@@ -1,15 +1,18 @@
-"""Geo-replication as it is told: three clusters without a common ZooKeeper, the official client."""
+"""Geo-replication as it is told: three clusters without a common ZooKeeper, the official client.
+
+`geminga cluster up --geo` starts the clusters, and registers each at the others.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Self
 
 import pulsar
 import pytest
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.cluster_process import CLUSTER_UP, StandaloneProcess
 from tests.integration.geo_clusters import (
     NAMESPACE,
     addresses,
@@ -23,7 +26,11 @@ from tests.integration.geo_clusters import (
 from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.waiting import eventually
 
+from geminga_cli.supervisor.operators import Operator
+from geminga_runtime.clock import SystemClock
+
 BEIJING, SHANGHAI, GUIYANG = NAMES = ("pulsar-beijing", "pulsar-shanghai", "pulsar-guiyang")
+SMALL = ("--brokers", "1", "--bookies", "1", "--proxies", "0")
 RECEIVE_TIMEOUT_MS = 60_000
 # So long nothing must come that is not to come, when all that is has come.
 QUIET_MS = 300
@@ -32,22 +39,15 @@ QUIET_MS = 300
 @pytest.fixture(scope="module")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, StandaloneProcess]]:
     """Three clusters that know each other, whose namespace is not replicated yet."""
-    with ExitStack() as stopping:
-        started: dict[str, StandaloneProcess] = {}
-        for name in NAMES:
-            started[name] = start(name, tmp_path_factory.mktemp(name))
-            # By its name: a test may put another process in its place.
-            stopping.callback(stop, started, name)
-        introduce(started)
-        yield started
-
-
-def start(name: str, directory: Path) -> StandaloneProcess:
-    return StandaloneProcess.start(directory / "data", "--cluster", name)
-
-
-def stop(clusters: dict[str, StandaloneProcess], name: str) -> None:
-    clusters[name].stop()
+    directory = tmp_path_factory.mktemp("geo") / "data"
+    options = ("--geo", ",".join(NAMES), *SMALL)
+    all_of_them = StandaloneProcess.start(directory, *options, module=CLUSTER_UP)
+    members = {name: StandaloneProcess(directory / name, all_of_them.process) for name in NAMES}
+    words = (f"{name} {one.service_url} {one.web_service_url}" for name, one in members.items())
+    assert all_of_them.output == [" ".join(("READY", *words))]
+    introduce(members)
+    yield members
+    all_of_them.stop()
 
 
 class Users:
@@ -153,7 +153,7 @@ def test_a_cluster_that_is_taken_out_gets_nothing_more_and_has_no_cursor(
 
 
 def test_a_cluster_that_was_away_gets_what_it_missed_where_it_is_now(
-    clusters: dict[str, StandaloneProcess],
+    clusters: dict[str, StandaloneProcess], request: pytest.FixtureRequest
 ) -> None:
     """The whole cluster is lost, with its brokers, bookies and ZooKeeper, and comes back on other
     ports with what it had stored."""
@@ -163,11 +163,15 @@ def test_a_cluster_that_was_away_gets_what_it_missed_where_it_is_now(
         users.send(SHANGHAI, numbers[:20])
         assert users.receive(GUIYANG, 20) == numbers[:20]
     lost = clusters[GUIYANG]
-    lost.stop()
+    asyncio.run(Operator(lost.data_directory, SystemClock()).stop())
     with Users({SHANGHAI: clusters[SHANGHAI]}, "away") as users:
         users.send(SHANGHAI, numbers[20:])
     assert backlogs(clusters[SHANGHAI], "away")[GUIYANG] >= 1
-    clusters[GUIYANG] = StandaloneProcess.start(lost.data_directory, "--cluster", GUIYANG)
+    found = StandaloneProcess.start(
+        lost.data_directory, "--cluster", GUIYANG, *SMALL, module=CLUSTER_UP
+    )
+    request.addfinalizer(found.stop)
+    clusters[GUIYANG] = found
     for name in (BEIJING, SHANGHAI):
         record = addresses(clusters[GUIYANG])
         done(clusters[name], "POST", f"/admin/v2/clusters/{GUIYANG}", record)

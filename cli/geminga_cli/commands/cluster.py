@@ -36,7 +36,7 @@ PAGES = HelpPages(
     first=(
         *("data_directory", "num_brokers", "num_bookies", "num_proxies", "num_functions_workers"),
         *("broker_port", "web_port", "bind_address", "advertised_address", "zookeeper", "sync"),
-        "quiet",
+        *("geo", "quiet"),
     ),
     command="cluster up",
 )
@@ -45,7 +45,13 @@ PAGES = HelpPages(
 def main(arguments: Sequence[str]) -> int:
     """Do what the first word says; returns the exit code."""
     if arguments[:1] == ["up"]:
-        return standalone.run(*standalone.parse(arguments[1:], ClusterSettings, PAGES))
+        settings, file = standalone.parse(arguments[1:], ClusterSettings, PAGES)
+        assert isinstance(settings, ClusterSettings)
+        if settings.geo:
+            from geminga_cli.supervisor import geo  # noqa: PLC0415 - not for --help
+
+            return geo.run(settings, arguments[1:])
+        return standalone.run(settings, file)
     options = _parser().parse_args(arguments)
 
     import asyncio  # noqa: PLC0415 - not for --help

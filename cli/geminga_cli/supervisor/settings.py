@@ -187,6 +187,9 @@ class ClusterSettings(StandaloneSettings):
     """How many proxies, the gateway for clients that cannot reach the brokers; 0: none."""
     num_functions_workers: Annotated[int, Ge(0), Le(PARTS_MAX)] = 0
     """How many functions workers, which run functions, sources and sinks; 0: none."""
+    geo: tuple[str, ...] = ()
+    """Several such clusters, `east,west`, that know each other: each with a folder of its name in
+    the data directory, and ports that are 100 above those of the one before."""
     functions_worker: Annotated[bool, INTERNAL] = False
     broker_port: Port = 6650
     """The port of the Pulsar protocol where clients come in: that of the first proxy, or of the

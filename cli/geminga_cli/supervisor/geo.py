@@ -1,0 +1,158 @@
+"""Several clusters on one machine that know each other: ``geminga cluster up --geo east,west``.
+
+Each is a ``geminga cluster up`` of its own, with its own supervisor, in a folder of the data
+directory that has its name: what is done to one, the others do not notice. This process starts
+them, registers each at all the others, and takes them with it when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from geminga_cli.errors import StartFailed
+from geminga_cli.supervisor.settings import ClusterSettings
+from geminga_server.rest_calls import HttpCalls, RestCall
+from geminga_server.run import stop_signals
+
+READY = "READY"
+# Between the first ports of one cluster and those of the next.
+PORTS_APART = 100
+# A supervisor that is asked to end does so within 15 s, part by part.
+STOP_TIMEOUT_S = 30.0
+
+
+@dataclass(slots=True)
+class Member:
+    """One cluster: its supervisor, and where clients come in."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    service_url: str = ""
+    web_service_url: str = ""
+
+
+def run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
+    """Run the clusters ``settings.geo``, each as ``arguments`` say; returns the exit code. Raises
+    ``StartFailed``."""
+    return asyncio.run(_run(settings, arguments))
+
+
+async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
+    async with AsyncExitStack() as stack:
+        members: list[Member] = []
+        stack.push_async_callback(_stop, members)
+        for index, name in enumerate(settings.geo):
+            members.append(await _start(name, options_of(settings, arguments, index)))
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in stop_signals(signal.SIGHUP):
+            loop.add_signal_handler(number, stopped.set)
+        stopping: asyncio.Task[object] = asyncio.create_task(stopped.wait())
+        ready: asyncio.Task[object] = asyncio.create_task(_make_ready(members))
+        await asyncio.wait({stopping, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            ready.result()
+            print(ready_line(members), flush=True)
+            ended: asyncio.Task[object] = asyncio.create_task(_all_ended(members))
+            await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+        ready.cancel()
+        stopping.cancel()
+    return 0
+
+
+async def _all_ended(members: Sequence[Member]) -> None:
+    for member in members:
+        await member.process.wait()
+
+
+def options_of(settings: ClusterSettings, arguments: Sequence[str], index: int) -> list[str]:
+    """What a cluster's supervisor is told: ``arguments``, but for what tells it from others."""
+    name = settings.geo[index]
+    ports = {
+        "--broker-port": settings.broker_port,
+        "--web-port": settings.web_port,
+        "--bookie-port": settings.bookie_port,
+        "--zookeeper-port": settings.zookeeper_port,
+    }
+    own = {option: port + index * PORTS_APART if port else 0 for option, port in ports.items()}
+    return [
+        *arguments,
+        *("--geo", "", "--cluster", name, "--stop-with-input"),
+        *("--data-directory", str(settings.data_directory / name)),
+        *(word for option, port in own.items() for word in (option, str(port))),
+    ]
+
+
+async def _start(name: str, options: Sequence[str]) -> Member:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "geminga_cli", "cluster", "up", *options),
+        stdin=asyncio.subprocess.PIPE,  # which ends with this process, however that ends
+        stdout=asyncio.subprocess.PIPE,
+        # Ctrl-C is for this process, which ends all of them.
+        start_new_session=True,
+    )
+    return Member(name, process)
+
+
+async def _make_ready(members: Sequence[Member]) -> None:
+    """Return when all clusters are ready and know each other. Raises ``StartFailed``."""
+    await asyncio.gather(*map(_wait_ready, members))
+    calls = HttpCalls()
+    for member in members:
+        for other in members:
+            if other is not member:
+                await _register(calls, other, at=member)
+
+
+async def _wait_ready(member: Member) -> None:
+    assert member.process.stdout is not None
+    async for line in member.process.stdout:
+        words = line.decode().split()
+        if words[:1] == [READY]:
+            _, member.service_url, member.web_service_url = words
+            return
+    raise StartFailed(member.name, "its own words are above")
+
+
+async def _register(calls: HttpCalls, other: Member, *, at: Member) -> None:
+    """Have the cluster ``at`` know where ``other`` is now."""
+    record = record_of(other)
+    for method in ("PUT", "POST"):  # where it is known already, it may be elsewhere now
+        url = f"{at.web_service_url}/admin/v2/clusters/{other.name}"
+        headers = {"Content-Type": "application/json"}
+        answer = await calls.call(RestCall(method, url, headers, json.dumps(record).encode()))
+        if answer.is_success:
+            return
+    raise StartFailed(at.name, f"it does not take {other.name} as a cluster: {answer.reason}")
+
+
+def record_of(member: Member) -> Mapping[str, object]:
+    """How other clusters find it."""
+    return {"serviceUrl": member.web_service_url, "brokerServiceUrl": member.service_url}
+
+
+def ready_line(members: Sequence[Member]) -> str:
+    """The one line that tells programs that everything answers: names with both URLs."""
+    each = (f"{one.name} {one.service_url} {one.web_service_url}" for one in members)
+    return " ".join((READY, *each))
+
+
+async def _stop(members: Sequence[Member]) -> None:
+    """End all clusters in order, side by side."""
+    running = [member.process for member in members if member.process.returncode is None]
+    for process in running:
+        process.terminate()
+    try:
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await asyncio.gather(*(process.wait() for process in running))
+    except TimeoutError:
+        for process in running:
+            if process.returncode is None:
+                process.kill()
