@@ -239,6 +239,7 @@ class Broker(Service):
             self._factory,
             self._clock,
             owns=self.ownership.owns,
+            suspect=self.ownership.suspect,
             policies=self.policies,
             config=self.config.topics,
             replication=Surroundings(

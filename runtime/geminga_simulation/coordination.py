@@ -80,6 +80,8 @@ class SimulatedZooKeeper:
         # A canary: a change wakes nobody now and then.
         self.is_deaf = False
         self.isolated_hosts: dict[str, None] = {}
+        # It stands still, or is being restarted: nothing gets through, and no silence counts.
+        self.is_away = False
         # Live sessions at the server: id -> the timer that ends it, None while it is heard of.
         self._expiries: dict[int, asyncio.TimerHandle | None] = {}
         self._session_id = SESSION_ID_FIRST
@@ -144,6 +146,26 @@ class SimulatedZooKeeper:
         for client in self.sessions(host):
             client.reconnect_later()
 
+    def go_away(self) -> None:
+        """The server stands still or is restarted, until ``come_back``."""
+        self.is_away = True
+        for client in self.sessions():
+            client.cut_link()
+        for session_id in self._expiries:
+            self.stop_silence(session_id)
+
+    def come_back(self, *, keeps_sessions: bool) -> None:
+        """It goes on with the sessions it had, each with a new time-out, as after a restart; or
+        ends them all, as one that stood still finds that they were silent."""
+        self.is_away = False
+        if not keeps_sessions:
+            for session_id in list(self._expiries):
+                self._end(session_id)
+        for session_id in self._expiries:
+            self.count_silence(session_id, SESSION_TIMEOUT_S_DEFAULT)
+        for client in self.sessions():
+            client.reconnect_later()
+
     def silence(self, host: str) -> None:
         """The processes of ``host`` stand still: their pings stop."""
         for client in self.sessions(host):
@@ -181,7 +203,8 @@ class SimulatedZooKeeper:
     def count_silence(self, session_id: int, timeout_s: float) -> float:
         """Begin to count; returns how many seconds ago the session was last heard of."""
         quiet_s = self.random.random() * timeout_s / PINGS_PER_TIMEOUT
-        if session_id in self._expiries and self._expiries[session_id] is None:
+        is_new = session_id in self._expiries and self._expiries[session_id] is None
+        if is_new and not self.is_away:
             self._expiries[session_id] = self.loop.call_later(
                 timeout_s - quiet_s, self._run_out, session_id, context=self.context
             )

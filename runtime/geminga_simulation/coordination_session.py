@@ -55,6 +55,7 @@ class Server(Protocol):
     value_watches: dict[str, list[Watch]]
     children_watches: dict[str, list[Watch]]
     isolated_hosts: dict[str, None]
+    is_away: bool
 
     def begin(self) -> int:
         """Begin a session; its id."""
@@ -414,7 +415,8 @@ class SimulatedSession:
         self.reconnect_later()
 
     def reconnect_later(self) -> None:
-        """Try to connect again soon; an isolated host tries when it is so no more."""
+        """Try to connect again soon; one that cannot get through tries when it
+        can."""
         server = self._server
         delay_s = server.random.random() * server.conditions.reconnect_s_max
         server.loop.call_later(delay_s, self.connect, context=self.context)
@@ -422,7 +424,9 @@ class SimulatedSession:
     def connect(self) -> None:
         """In the client: connect, with the old session while it may live, else with a new one."""
         server = self._server
-        if self.is_over or self.is_link_up or self.host in server.isolated_hosts:
+        if self.is_over or self.is_link_up:
+            return
+        if server.is_away or self.host in server.isolated_hosts:
             return
         if self._state is SessionState.CONNECTED:
             return  # it has not noticed yet that it must

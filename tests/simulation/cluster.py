@@ -32,6 +32,7 @@ from geminga_proxy.config import ProxyConfig
 from geminga_proxy.proxy import Proxy
 from geminga_runtime.errors import GemingaError
 from geminga_server.authorization import ALLOW_ALL
+from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.faults import FULL_MENU
 from geminga_simulation.host import Host
 from geminga_simulation.world import World
@@ -66,7 +67,8 @@ class Shape:
     """How many bookies and brokers there are, and on how many bookies an entry is stored.
 
     ``proxies``: so many stand before the brokers, and clients use them. ``recovers``: lost copies
-    are made again (auto-recovery in the bookies' processes).
+    are made again (auto-recovery in the bookies' processes). ``ledger_entries_max``: a topic's
+    ledger is full with so many.
     """
 
     bookies: int = 1
@@ -74,6 +76,7 @@ class Shape:
     sizes: Sizes = ONE_COPY
     recovers: bool = False
     proxies: int = 0
+    ledger_entries_max: int = SHORT_LEDGERS.ledger_entries_max
 
 
 # What stories of messages are told on, in turn, and what hosts suffer while they are.
@@ -101,12 +104,13 @@ class Cluster:
         sizes = shape.sizes
         self._log = replace(
             SHORT_LEDGERS,
+            ledger_entries_max=shape.ledger_entries_max,
             ensemble_size=sizes.ensemble,
             write_quorum=sizes.write_quorum,
             ack_quorum=sizes.ack_quorum,
         )
-        # The broker of each host's life.
-        self._serving: dict[tuple[Host, int], Broker] = {}
+        # The broker of each host's life, and its session.
+        self._serving: dict[tuple[Host, int], tuple[Broker, SimulatedSession]] = {}
         fronts = self.proxies or self.brokers
         addresses = ",".join(f"{front.name}:{BROKER_PORT}" for front in fronts)
         self.service_url = f"pulsar://{addresses}"
@@ -163,7 +167,7 @@ class Cluster:
                 authorizer=ALLOW_ALL,
             ) as broker,
         ):
-            self._serving[life] = broker
+            self._serving[life] = broker, session
             yield
             del self._serving[life]
 
@@ -180,18 +184,20 @@ class Cluster:
         ):
             yield
 
-    def serving(self) -> list[Broker]:
-        """The brokers that are open now, on hosts that run."""
+    def serving(self) -> list[tuple[Broker, bool]]:
+        """The brokers that are open now, on hosts that run, each with whether ZooKeeper keeps its
+        session."""
         return [
-            broker
-            for (host, life), broker in self._serving.items()
+            (broker, self.world.zookeeper.is_alive(session.session_id))
+            for (host, life), (broker, session) in self._serving.items()
             if host.lives == life and host.is_running
         ]
 
     async def do(self, host: Host, what: Callable[[Broker], Awaitable[None]]) -> None:
         """Have a broker do something, if it serves. Raises ``HostCrashed``, and what that does."""
-        broker = self._serving.get((host, host.lives))
-        if broker is not None:
+        serving = self._serving.get((host, host.lives))
+        if serving is not None:
+            broker, _ = serving
 
             async def done() -> None:
                 await what(broker)

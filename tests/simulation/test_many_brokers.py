@@ -1,11 +1,13 @@
-"""Proves, over many seeds, that no topic ever has two owners while brokers are killed, cut off from
-ZooKeeper, and have their bundles split and unloaded; that every topic has one in the end; and that
-clients which follow them lose nothing.
+"""Proves, over many seeds, that no topic ever has two owners that confirm what is published, while
+brokers are killed, cut off from ZooKeeper, and have their bundles split and unloaded, and while
+ZooKeeper itself is away for longer than sessions live; that every topic has an owner in the end;
+and that clients which follow them lose nothing, and get it in order.
 
 What a broker says of itself is looked at every few milliseconds, as by an observer of all brokers
-at once. Left out are brokers that stand still, and those that hear nothing of ZooKeeper: they know
-that another may have what they own, and bookies fence them (the story of takeovers), so that what
-they confirm is in the log that all read in the end.
+at once: one at most serves a topic, of those that are certain of what they own, and of those whose
+session ZooKeeper keeps, certain or not. Left out are brokers that stand still, and those whose
+session is over while they hear nothing of ZooKeeper: they know that another may have what they own,
+and bookies fence them, so that what they confirm is in the log that all read in the end.
 """
 
 from __future__ import annotations
@@ -36,28 +38,35 @@ from tests.simulation.traffic import (
 )
 from tests.simulation.verdicts import raise_loop_failures, results
 
+from geminga_bookie.storage.ledgers import Ledger
+from geminga_bookie.storage.storage import Storage as BookieStorage
 from geminga_broker.broker import Broker
 from geminga_broker.ownership.owned_bundles import OwnedBundles
 from geminga_broker.ownership.split import split_boundaries
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.conditions import CoordinationConditions
+from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 from geminga_simulation.faults import FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
-from geminga_simulation.world import World
+from geminga_simulation.world import ZOOKEEPER, World
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 SEEDS_A_TEST = 10
-SHAPE = Shape(brokers=3)
+# In a ledger that is not full soon, a broker that is cut off from ZooKeeper can write on.
+SHAPES = (Shape(brokers=3), Shape(brokers=3, ledger_entries_max=1000))
 TOPICS = [TopicName.parse(name) for name in (LOG_TOPIC, QUEUE_TOPIC)] + [
     TopicName.parse(f"persistent://public/default/idle-{number}") for number in range(8)
 ]
+CLIENTS = ("client", "other-client")
 CHANGES = 80
 SEND_S = 20.0
 LOOK_S = 0.005
 FAULTY_S = 15.0
+PRESENT_S_MAX = 10.0
+AWAY_SESSIONS_MAX = 3
 TIME_LIMIT_S = 900.0
 # A session ends six seconds after its last sign of life: partitions are longer, some of them.
 MENU = FaultMenu(
@@ -72,14 +81,17 @@ MENU = FaultMenu(
 
 
 async def observe(cluster: Cluster) -> None:
-    """Raise ``InvariantViolated`` when two running brokers are certain to serve one topic."""
+    """Raise ``InvariantViolated`` when two running brokers serve one topic, and have a session that
+    lives or are certain."""
     while True:
-        serving = cluster.serving()
+        serving = [
+            broker
+            for broker, has_session in cluster.serving()
+            if has_session or broker.ownership.is_certain
+        ]
         for topic in TOPICS:
             owners = [
-                broker.address.broker_id
-                for broker in serving
-                if broker.ownership.is_certain and broker.ownership.owns(topic)
+                broker.address.broker_id for broker in serving if broker.ownership.owns(topic)
             ]
             if len(owners) > 1:
                 raise InvariantViolated(f"{topic} has the owners {', '.join(owners)}")
@@ -107,20 +119,55 @@ async def change_again_and_again(cluster: Cluster, chance: Random) -> None:
             await cluster.do(chance.choice(cluster.brokers), partial(change, chance=chance))
 
 
+async def stay_away_again_and_again(cluster: Cluster, chance: Random) -> None:
+    """ZooKeeper stands still or is restarted, or a broker alone, the one with the log if there is
+    one, is cut off from it and from one of its two clients, each time for longer than a session
+    lives. Never ends."""
+    world = cluster.world
+    while True:
+        await asyncio.sleep(chance.random() * PRESENT_S_MAX)
+        away_s = SESSION_TIMEOUT_S_DEFAULT * (1 + AWAY_SESSIONS_MAX * chance.random())
+        if chance.randrange(2):
+            world.note("zookeeper is away")
+            world.zookeeper.go_away()
+            try:
+                await asyncio.sleep(away_s)
+            finally:
+                world.zookeeper.come_back(keeps_sessions=bool(chance.randrange(2)))
+        else:
+            owners = [each for each, _ in cluster.serving() if each.ownership.owns(TOPICS[0])]
+            names = [each.address.broker_id.partition(":")[0] for each in owners]
+            broker = chance.choice(names or [each.name for each in cluster.brokers])
+            # The other client finds another broker, the first one stays.
+            for end in (ZOOKEEPER, CLIENTS[1]):
+                world.partition(broker, end)
+            for stream in world.network.streams():
+                if (stream.host, stream.peer.host) == (CLIENTS[1], broker):
+                    world.network.reset(stream)
+            try:
+                await asyncio.sleep(away_s)
+            finally:
+                for end in (ZOOKEEPER, CLIENTS[1]):
+                    world.heal(broker, end)
+
+
 async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> int:
     """One story; how many messages were stored."""
     log = Told(LOG_TOPIC)
     observing = asyncio.create_task(observe(cluster))
-    async with cluster.client("client") as client:
+    async with cluster.client(CLIENTS[0]) as client, cluster.client(CLIENTS[1]) as other:
         async with await client.consumer(LOG_TOPIC, SUBSCRIPTION, **SHARED):
             pass  # from now on everything is kept for it
         async with FaultInjector(cluster.world, menu, cluster.brokers):
+            straying = asyncio.create_task(stay_away_again_and_again(cluster, chance))
             changing = asyncio.create_task(change_again_and_again(cluster, chance))
             publishing = [
-                asyncio.create_task(publish(client, log, name, SEND_S)) for name in PRODUCERS
+                asyncio.create_task(publish(each, log, name, SEND_S))
+                for each, name in zip((client, other), PRODUCERS, strict=True)
             ]
             await changing
             await asyncio.wait(publishing, timeout=FAULTY_S)
+            straying.cancel()
         await asyncio.gather(*publishing)
         await publish_end(client, log)
         await read_all(client, log)
@@ -135,13 +182,14 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> int
     return len(log.stored)
 
 
-async def story(menu: FaultMenu) -> int:
+async def story(menu: FaultMenu, shape: Shape) -> int:
     """``live_through`` in a world of its own."""
     async with World() as world:
-        cluster = Cluster(world, SHAPE)
+        cluster = Cluster(world, shape)
         await cluster.open()
-        client = world.host("client")
-        client.start(lambda _: asyncio.Event().wait())
+        client, other = map(world.host, CLIENTS)
+        for host in (client, other):
+            host.start(lambda _: asyncio.Event().wait())
         stored = await client.run(live_through(cluster, menu, world.loop.stream("story")))
         raise_loop_failures(world)
     return stored
@@ -149,8 +197,10 @@ async def story(menu: FaultMenu) -> int:
 
 def run(seed: int, *, record: bool = False) -> Outcome[int]:
     """The story of one seed, which also chooses what goes wrong."""
-    menu = replace(MENU.drawn(Random(seed)), coordination=MENU.coordination)
-    return simulate(seed, partial(story, menu), time_limit_s=TIME_LIMIT_S, record=record)
+    random = Random(seed)
+    menu = replace(MENU.drawn(random), coordination=MENU.coordination)
+    told = partial(story, menu, random.choice(SHAPES))
+    return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
 
 
 @pytest.mark.parametrize("first", first_seeds("many brokers", SEEDS_A_TEST))
@@ -168,8 +218,19 @@ def keep_what_a_lost_session_had(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OwnedBundles, "_give_up_all", keep)
 
 
-@pytest.mark.parametrize("plant", [keep_what_a_lost_session_had])
-def test_a_planted_bug_is_found_by_the_observer(
+def fence_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Bookies take what a ledger's writer sends after another has recovered the ledger."""
+
+    def look(storage: BookieStorage, ledger_id: int, master_key: bytes) -> Ledger:
+        ledger = storage._open(ledger_id, master_key)
+        ledger.is_fence_durable = True
+        return ledger
+
+    patch.setattr(BookieStorage, "fence", look)
+
+
+@pytest.mark.parametrize("plant", [keep_what_a_lost_session_had, fence_nothing])
+def test_a_planted_bug_is_found_by_the_observer_or_a_checker(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

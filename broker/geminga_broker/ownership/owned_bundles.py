@@ -4,7 +4,8 @@ A bundle is owned through an ephemeral node whose value names the owner; its cre
 generation of the ownership. When ZooKeeper ends the session, every bundle is given up at once, for
 another broker may own it now; a new session takes them back where no other broker does. While
 ZooKeeper is not heard of, bundles are kept, and none is acquired: were another broker to have one
-of them, it has fenced the logs of its topics. Who *should* own a bundle is decided elsewhere.
+of them, it has fenced the logs of its topics, and the first log that is found fenced gives the
+bundle up (``suspect``). Who *should* own a bundle is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class OwnedBundles(Service):
         self._on_lost: list[OnLost] = []
         self._on_release: list[OnRelease] = []
         self._has_session = True
+        self._is_connected = True
         self._is_retired = False
         # Sessions that ended or were in doubt so far: tells an answer from before the last one.
         self._losses = 0
@@ -163,8 +165,10 @@ class OwnedBundles(Service):
                 return
             except CoordinationError:
                 return  # the session's own events decide what becomes of the bundle
-            if stat.ephemeral_owner != self._coordination.session_id:
-                self._lose(bundle, "another broker owns its node")
+            # The generation, too: a node that was made anew may have been another's in between.
+            present = stat.ephemeral_owner, stat.created_zxid
+            if present != (self._coordination.session_id, self._generations.get(bundle)):
+                self._lose(bundle, "its node is another than was acquired")
 
     # Giving up
 
@@ -245,6 +249,16 @@ class OwnedBundles(Service):
                 await self._delete_node(bundle)
         log.info("bundle split", extra={"bundle": str(bundle), "into": len(children)})
 
+    def suspect(self, bundle: Bundle) -> None:
+        """Another broker seems to have the bundle: look, or give it up where ZooKeeper cannot be
+        asked, so that clients go and find the other one. It is taken back when ZooKeeper answers
+        and no other broker has it."""
+        if self._is_connected:
+            self._node_changed(bundle)
+        elif bundle in self._generations:
+            self._given_up.append(bundle)
+            self._lose(bundle, "it was written to by another broker while ZooKeeper was away")
+
     def _lose(self, bundle: Bundle, reason: str) -> None:
         if self._generations.pop(bundle, None) is None:
             return
@@ -269,6 +283,7 @@ class OwnedBundles(Service):
     # The session
 
     def _session_changed(self, state: SessionState) -> None:
+        self._is_connected = state is SessionState.CONNECTED
         if state is SessionState.DOUBTFUL:
             self._has_session = False
             self._losses += 1

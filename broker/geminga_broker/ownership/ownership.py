@@ -254,6 +254,13 @@ class Ownership(Service):
         """
         return self._owned.generation(bundle)
 
+    def suspect(self, topic: TopicName) -> None:
+        """Another broker has fenced the log of ``topic`` or written to a cursor of it, as one does
+        that owns its bundle: look whether this one still does, or give the bundle up."""
+        bundle = self._rings.last_bundle_of(topic)
+        if bundle is not None:
+            self._owned.suspect(bundle)
+
     def on_lost(self, callback: OnLost) -> None:
         """Call ``callback(bundle)`` when a bundle stops being ours: stop serving it at once."""
         self._owned.on_lost(callback)

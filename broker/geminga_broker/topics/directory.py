@@ -48,12 +48,17 @@ Successor = asyncio.Future[Owner | None]
 """Which broker has a bundle next; None where that is not known."""
 
 
+def _nothing(name: TopicName) -> None:
+    del name
+
+
 def _moved(name: TopicName) -> ServiceNotReady:
     return ServiceNotReady(f"this broker does not own {name}: look it up again")
 
 
 class TopicDirectory(Service):
-    """Topics by name. ``owns`` says whether a topic's bundle is this broker's now.
+    """Topics by name. ``owns`` says whether a topic's bundle is this broker's now; ``suspect`` is
+    told of each topic whose log or cursor another broker has taken over.
 
     What holds for a topic is said by ``policies``. When the directory closes, what its topics have
     to write may take as long as ``config`` says.
@@ -65,6 +70,7 @@ class TopicDirectory(Service):
         clock: Clock,
         *,
         owns: Callable[[TopicName], bool],
+        suspect: Callable[[TopicName], None] = _nothing,
         policies: PolicyResolver | None = None,
         config: TopicsConfig | None = None,
         replication: Surroundings | None = None,
@@ -73,6 +79,7 @@ class TopicDirectory(Service):
         self._factory = factory
         self._clock = clock
         self._owns = owns
+        self._suspect = suspect
         self._policies = policies or PolicyResolver(PolicyConfig(log=factory.config), no_policies)
         self._config = config or TopicsConfig()
         self.services = TopicServices(
@@ -287,6 +294,7 @@ class TopicDirectory(Service):
 
     def _fenced(self, topic: Topic) -> None:
         if self._topics.get(topic.name) is topic:
+            self._suspect(topic.name)
             self.spawn(self.unload(topic.name), name=f"unload fenced {topic.name}")
 
     def successor_of(self, name: TopicName) -> Successor | None:

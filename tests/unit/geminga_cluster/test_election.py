@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 from geminga_cluster.election import LeaderElection
 from geminga_protocol.records.brokers import LeaderBroker
 from geminga_runtime.coordination import Coordination, NodeStat, OnChange
+from geminga_simulation.coordination import SimulatedZooKeeper
 
 PATH = "/loadbalance/leader"
 
@@ -85,6 +87,19 @@ async def test_a_leader_whose_session_ends_is_replaced_and_is_told_first(
         assert not leads(first)
         assert await leader_of(first) == "b"
         assert told == [True, False]
+
+
+async def test_a_leader_in_doubt_leads_no_more_until_it_has_read_that_it_does(
+    coordination: Coordination, zookeeper: SimulatedZooKeeper, settle: Settle
+) -> None:
+    async with candidate(coordination, "a", told := list[bool]()) as first:
+        zookeeper.go_away()
+        await asyncio.sleep(60)
+        assert not leads(first)
+        zookeeper.come_back(keeps_sessions=True)
+        await settle()
+        assert leads(first)
+        assert told == [True, False, True]
 
 
 async def test_a_candidate_alone_leads_again_after_a_lost_connection(

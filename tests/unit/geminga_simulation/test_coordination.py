@@ -140,6 +140,30 @@ async def test_a_host_that_is_isolated_doubts_before_the_server_ends_its_session
     assert session.state is SessionState.CONNECTED
 
 
+@pytest.mark.parametrize("keeps_sessions", [True, False])
+async def test_a_zookeeper_that_was_away_ends_no_session_or_all(
+    keeps_sessions: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    zookeeper = make_zookeeper()
+    session, dead = zookeeper.session("host"), zookeeper.session("dead")
+    first_id = session.session_id
+    await session.create("/e", ephemeral=True)
+    await dead.create("/dead", ephemeral=True)
+    zookeeper.go_away()
+    dead.die()
+    newcomer = zookeeper.session("new")
+    await asyncio.sleep(60)
+    assert session.state is SessionState.DOUBTFUL
+    assert newcomer.state is SessionState.EXPIRED
+    assert zookeeper.tree.exists("/e") is not None
+    zookeeper.come_back(keeps_sessions=keeps_sessions)
+    async with newcomer:
+        assert (await newcomer.exists("/e") is not None) is keeps_sessions
+        await asyncio.sleep(7)
+        assert (session.session_id == first_id) is keeps_sessions
+        assert await newcomer.exists("/dead") is None
+
+
 async def test_a_host_that_starts_isolated_connects_when_it_can() -> None:
     zookeeper = make_zookeeper()
     zookeeper.isolate("host")

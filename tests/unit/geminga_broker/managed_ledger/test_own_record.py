@@ -167,6 +167,18 @@ async def test_a_record_is_not_written_in_another_session_than_the_one_it_was_lo
     assert await value_of(coordination) == b"second"
 
 
+async def test_a_record_is_not_written_by_a_session_that_does_not_know_that_it_is_over(
+    record: OwnRecord, coordination: Coordination, expire: Session, reconnect: Session
+) -> None:
+    await expire("broker")
+    writing = asyncio.ensure_future(record.write(b"second"))
+    await asyncio.sleep(0)
+    await reconnect("broker")
+    with pytest.raises(SessionExpired):
+        await writing
+    assert await value_of(coordination) == b"first"
+
+
 async def test_what_is_read_without_a_session_is_nobodys(
     coordination: Coordination, expire: Session, reconnect: Session
 ) -> None:

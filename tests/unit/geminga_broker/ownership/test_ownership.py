@@ -19,11 +19,15 @@ from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.ownership import BundleOwner
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.coordination import SimulatedZooKeeper
 
 Session = Callable[[str], Coordination]
 Settle = Callable[[], Awaitable[None]]
 OnName = Callable[[str], Awaitable[None]]
 Kill = Callable[[str], None]
+
+# Ten times as long as a session lives.
+AWAY_S = 60.0
 
 
 async def test_an_unowned_bundle_becomes_ours_as_pulsar_records_it(
@@ -242,6 +246,76 @@ async def test_a_lost_connection_alone_costs_no_bundle(
     await settle()
     assert ownership.generation(bundle) == generation
     assert lost == []
+
+
+async def test_what_is_owned_is_the_same_ownership_when_zookeeper_was_away(
+    ownership: Ownership, zookeeper: SimulatedZooKeeper, settle: Settle
+) -> None:
+    lost: list[Bundle] = []
+    ownership.on_lost(lost.append)
+    await ownership.owner(ORDERS)
+    bundle = await ownership.bundle_of(ORDERS)
+    generation = ownership.generation(bundle)
+    ring = await ownership.ring_of(bundle.namespace)
+    other = next(each for each in ring.bundles if each != bundle)
+    zookeeper.go_away()
+    await asyncio.sleep(AWAY_S)
+    assert (await ownership.owner(ORDERS)).is_self
+    with pytest.raises(ServiceNotReady):  # at once, and not when a request's time is over
+        await asyncio.wait_for(ownership.owner_of(other), 1)
+    zookeeper.come_back(keeps_sessions=True)
+    await settle()
+    assert ownership.generation(bundle) == generation
+    assert lost == []
+
+
+async def test_a_fenced_log_ends_an_ownership_that_cannot_be_confirmed(
+    ownership: Ownership, rival: Ownership, expire: OnName, reconnect: OnName, settle: Settle
+) -> None:
+    lost: list[Bundle] = []
+    ownership.on_lost(lost.append)
+    await ownership.owner(ORDERS)
+    bundle = await ownership.bundle_of(ORDERS)
+    await expire("broker")
+    await rival.owner(ORDERS)
+    for _ in range(2):  # of two topics, say
+        ownership.suspect(ORDERS)
+    assert lost == [bundle]
+    assert not ownership.owns(ORDERS)
+    await reconnect("broker")
+    await settle()
+    assert lost == [bundle]
+    assert (await ownership.owner(ORDERS)).broker_url == THERE.broker_url
+
+
+async def test_a_bundle_that_was_suspected_for_nothing_stays_or_is_taken_back(
+    ownership: Ownership, suspend: OnName, reconnect: OnName, settle: Settle
+) -> None:
+    await ownership.owner(ORDERS)
+    bundle = await ownership.bundle_of(ORDERS)
+    ownership.suspect(ORDERS)
+    await settle()
+    assert ownership.owned() == [bundle], "ZooKeeper says that it is still this broker's"
+    await suspend("broker")
+    ownership.suspect(ORDERS)
+    assert ownership.owned() == []
+    await reconnect("broker")
+    await settle()
+    assert ownership.owned() == [bundle]
+
+
+async def test_a_node_that_was_made_anew_is_another_ownership(
+    ownership: Ownership, zookeeper: SimulatedZooKeeper, coordination: Coordination, settle: Settle
+) -> None:
+    lost: list[Bundle] = []
+    ownership.on_lost(lost.append)
+    await ownership.owner(ORDERS)
+    bundle = await ownership.bundle_of(ORDERS)
+    value, _ = zookeeper.tree.get(bundle.path)
+    zookeeper.tree.delete(bundle.path)
+    zookeeper.tree.create(bundle.path, value, coordination.session_id)
+    await settle()
+    assert lost == [bundle]
 
 
 async def test_a_node_deleted_behind_our_back_is_noticed(
