@@ -42,7 +42,7 @@ LEAVE_TIMEOUT_S = 1.0
 class Election(Service):
     """One candidate, which does ``work`` whenever, and for as long as, it is the auditor.
 
-    ``work`` should not end; it is cancelled when the election is lost.
+    ``work`` should not end; it is cancelled when the election is lost, or the session in doubt.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Election(Service):
         self._retry_s = retry_s
         self._watches = Watches(coordination)
         self._vote: str | None = None
+        self._working: asyncio.Task[object] | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._leave)
@@ -116,7 +117,7 @@ class Election(Service):
         """Work until the votes, or our session, are not what they were."""
         log.info("this bookie is the auditor", extra={"bookie": self._bookie_id})
         self.is_auditor = True
-        task = self.spawn(self._work(), name="auditor")
+        task = self._working = self.spawn(self._work(), name="auditor")
         task.add_done_callback(lambda _: self._watches.wake())
         try:
             while True:
@@ -199,4 +200,7 @@ class Election(Service):
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
             self._vote = None
+        elif state is SessionState.DOUBTFUL and self._working is not None:
+            # ZooKeeper may have another elected next, and does not answer whether it has.
+            self._working.cancel()
         self._watches.wake()

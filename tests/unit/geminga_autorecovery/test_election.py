@@ -20,7 +20,7 @@ from geminga_protocol.records.underreplication import (
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import simulate
-from geminga_simulation.world import World
+from geminga_simulation.world import ZOOKEEPER, World
 
 RETRY_S = 0.1
 
@@ -49,12 +49,12 @@ class Candidates:
             yield election
 
 
-def run(story: Callable[[World, Candidates], Awaitable[None]]) -> None:
+def run(story: Callable[[World, Candidates], Awaitable[None]], seed: int = 1) -> None:
     async def main() -> None:
         async with World() as world:
             await story(world, Candidates())
 
-    simulate(1, main)
+    simulate(seed, main)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -120,6 +120,20 @@ def test_who_lost_its_session_stops_and_stands_again() -> None:
         await until(lambda: candidates.working == ["b1"])
 
     run(story)
+
+
+def test_one_in_doubt_stops_before_another_can_be_elected() -> None:
+    async def story(world: World, candidates: Candidates) -> None:
+        hosts = await start(world, candidates, 2)
+        world.partition(hosts[0].name, ZOOKEEPER)
+        await until(lambda: candidates.working == [hosts[1].name])
+        assert candidates.most == 1
+        world.heal(hosts[0].name, ZOOKEEPER)
+        await asyncio.sleep(1)
+        assert candidates.working == [hosts[1].name]
+
+    for seed in range(10):  # how soon the session ends is chance
+        run(story, seed)
 
 
 def test_a_deleted_vote_is_a_lost_election() -> None:
