@@ -3,7 +3,9 @@
 There are three witnesses: what each broker reports to own (``/admin/v2/broker-stats/load-report``),
 the topics that it has open (its metrics name them), and the owners' nodes in ZooKeeper. They are
 asked one after the other, and ownership moves; so only what two brokers claim again and again, in
-turns, is a double owner, and while it is looked for the cluster has some seconds to settle.
+turns, is a double owner, and while it is looked for the cluster has some seconds to settle. It is
+looked for between strikes, when every broker reaches ZooKeeper: one that does not may well take
+itself for the owner of what another has, and is kept by the ledgers from confirming anything.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Bookies and brokers are killed, or stand still (a standalone's supervisor kills 
 long; in a cluster it loses its session, and wakes up where others have its topics). One bookie at a
 time, so that its quorum goes on; sometimes all, for a moment. With power cuts a bookie that is
 killed may also lose what it had not synced. In a cluster proxies and ZooKeeper are killed as well,
-and brokers parted from ZooKeeper, in one direction or in both.
+ZooKeeper stands still for longer than sessions live, and brokers are parted from it, in one
+direction or in both.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from tests.integration.waiting import eventually
 from tests.torture.fragile_disk import Notes, cut_power
 from tests.torture.wires import Wires
 
+from geminga_runtime.coordination import SESSION_TIMEOUT_S
+
 BROKER = "broker"
 ZOOKEEPER = "zookeeper"
 # What a power cut harms below a bookie's directory.
 DIRECTORIES = ("journal", "ledgers", "index")
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 15.0
+# Every session has ended when ZooKeeper goes on after so long.
+ZOOKEEPER_PAUSE_S_MIN = SESSION_TIMEOUT_S + 1.0
 REST_S_MAX = 4.0
 # A supervisor waits up to 10 s before it starts a part anew that was killed again and again.
 RESTART_S_MAX = 120.0
@@ -106,17 +111,19 @@ def strikes(
         if parts.are_many:
             targets += [(Deed.KILL, (each,)) for each in (*parts.brokers[1:], *parts.proxies)]
             targets += [(Deed.PAUSE, (each,)) for each in parts.brokers[1:]]
-            targets += [(Deed.KILL, parts.brokers), (Deed.KILL, (ZOOKEEPER,))]
+            targets += [(Deed.KILL, parts.brokers)]
+            targets += [(Deed.KILL, (ZOOKEEPER,)), (Deed.PAUSE, (ZOOKEEPER,))]
         if has_partitions:
             targets += [(chance.choice(PARTITIONS), (each,)) for each in parts.brokers]
         for deed, struck in chance.sample(targets, len(targets)):
             is_cut = has_power_cuts and chance.random() < CUT_PROBABILITY
             is_cut = is_cut and deed is Deed.KILL and bool(set(struck) & set(bookies))
+            pause_s_min = ZOOKEEPER_PAUSE_S_MIN if ZOOKEEPER in struck else PAUSE_S_MIN
             yield Strike(
                 chance.random() * REST_S_MAX,
                 Deed.CUT if is_cut else deed,
                 struck,
-                chance.uniform(PAUSE_S_MIN, pause_s_max),
+                chance.uniform(pause_s_min, max(pause_s_min, pause_s_max)),
                 chance.randrange(SEED_MAX),
             )
 

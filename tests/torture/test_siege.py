@@ -9,8 +9,10 @@ from random import Random
 import pulsar
 from tests.torture.sent import Sent
 from tests.torture.siege import CLUSTER_PARTS, recoveries
-from tests.torture.strikes import PARTITIONS, strikes
+from tests.torture.strikes import PARTITIONS, ZOOKEEPER, Deed, strikes
 from tests.torture.test_sent import EVEN, ODD, TOPIC
+
+from geminga_runtime.coordination import SESSION_TIMEOUT_S
 
 
 def test_a_recovery_ends_with_the_first_receipt_of_the_producer_that_waited_longest() -> None:
@@ -34,10 +36,20 @@ def test_each_broker_is_parted_once_in_every_turn_and_only_where_that_can_be_don
             has_power_cuts=False,
             has_partitions=has_partitions,
         )
-        # A turn has 15 targets, and a partition of each broker.
+        # A turn has 16 targets, and a partition of each broker.
         return [
-            part for each in islice(drawn, 18) if each.deed in PARTITIONS for part in each.parts
+            part for each in islice(drawn, 19) if each.deed in PARTITIONS for part in each.parts
         ]
 
     assert sorted(parted(has_partitions=True)) == list(CLUSTER_PARTS.brokers)
     assert not parted(has_partitions=False)
+
+
+def test_zookeeper_stands_still_once_in_every_turn_for_longer_than_sessions_live() -> None:
+    drawn = strikes(Random(1), CLUSTER_PARTS, pause_s_max=2.0, has_power_cuts=False)
+    (pause_s,) = [
+        each.pause_s
+        for each in islice(drawn, 16)
+        if each.deed is Deed.PAUSE and each.parts == (ZOOKEEPER,)
+    ]
+    assert pause_s > SESSION_TIMEOUT_S
