@@ -10,6 +10,7 @@ from random import Random
 
 from geminga import Client, Message
 from geminga_functions.broker_calls import BrokerCalls, topic_url
+from geminga_functions.cleanup import Cleanup
 from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
 from geminga_functions.cluster.heartbeats import Heartbeats
 from geminga_functions.cluster.keyed_log import KeyedLog
@@ -102,6 +103,7 @@ class Worker(Service):
             clock=clock,
         )
         self._session = ""
+        self._cleanup = Cleanup(self.functions, lambda: self.leadership.is_leader, calls, web_url)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self.functions)
@@ -112,6 +114,7 @@ class Worker(Service):
         await stack.enter_async_context(self.heartbeats)
         await stack.enter_async_context(self.runtime)
         await stack.enter_async_context(self.leadership)
+        await stack.enter_async_context(self._cleanup)
         if self.config.topic_compaction_s:
             self.spawn_every(self.config.topic_compaction_s, self._compact, name="compaction")
 

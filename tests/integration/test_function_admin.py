@@ -330,3 +330,31 @@ async def test_a_function_is_triggered_and_its_result_answered(workers: Workers)
     no_data = await http.post(f"{url}/trigger", files={"topic": (None, f"{name}-in")})
     assert (no_data.status_code, no_data.json()["reason"]) == (400, "Trigger Data is not provided")
     assert (await http.delete(url)).status_code == 204
+
+
+async def test_the_subscription_goes_with_the_function_unless_it_is_to_be_kept(
+    workers: Workers, standalone: StandaloneProcess
+) -> None:
+    http = workers.http[1]  # it asks the leader, which cleans up
+    async with httpx.AsyncClient(base_url=standalone.web_service_url) as broker:
+
+        async def subscriptions(name: str) -> list[str]:
+            listed = await broker.get(
+                f"/admin/v2/persistent/public/default/{name}-in/subscriptions"
+            )
+            found: list[str] = listed.json()
+            return found
+
+        kept, cleaned = (f"f{uuid4().hex[:8]}" for _ in range(2))
+        for name, more in ((kept, {"cleanupSubscription": False}), (cleaned, {})):
+            path = f"/admin/v3/functions/public/default/{name}"
+            created = await http.post(path, files=form(GOOD, **config_of(name, **more)))
+            assert created.status_code == 200, created.text
+            assert await subscriptions(name) == [f"public/default/{name}"]
+            assert (await http.delete(path)).status_code == 204
+
+        async def is_gone() -> bool:
+            return not await subscriptions(cleaned)
+
+        await until_true(is_gone)
+        assert await subscriptions(kept) == [f"public/default/{kept}"]

@@ -1,0 +1,107 @@
+"""Proves which subscriptions of deleted functions are deleted, and when it is tried no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from geminga_functions.cleanup import RETRY_S, TRIES_MAX, Cleanup, deletions
+from geminga_functions.names import FunctionName
+from geminga_protocol.functions.functions_pb2 import FunctionDetails, FunctionMetaData
+from geminga_server.errors import ServerUnreachable
+from geminga_server.rest_calls import RestAnswer, RestCall
+
+NAME = FunctionName("t", "n", "f")
+URL = "http://broker/admin/v2"
+
+
+class Functions:
+    """Functions that a test creates and deletes."""
+
+    def __init__(self) -> None:
+        self.records: dict[FunctionName, FunctionMetaData] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        self._listeners.append(on_change)
+
+    def create(self) -> None:
+        self.records[NAME] = FunctionMetaData(functionDetails=details("in"))
+        self._tell()
+
+    def delete(self) -> None:
+        del self.records[NAME]
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+class Broker:
+    """Answers with these statuses, the last one for ever; 0 is no answer."""
+
+    prefers_tls = False
+
+    def __init__(self, *statuses: int) -> None:
+        self._statuses: Iterator[int] = iter(statuses)
+        self._status = statuses[-1]
+        self.asked: list[str] = []
+
+    async def call(self, call: RestCall) -> RestAnswer:
+        self.asked.append(f"{call.method} {call.url}")
+        self._status = next(self._statuses, self._status)
+        if not self._status:
+            raise ServerUnreachable("broker", "it is away")
+        return RestAnswer(self._status)
+
+
+def details(*topics: str, pattern: str = "") -> FunctionDetails:
+    made = FunctionDetails(tenant="t", namespace="n", name="f")
+    made.source.cleanupSubscription = True
+    for topic in topics:
+        made.source.inputSpecs[topic].SetInParent()
+    if pattern:
+        made.source.inputSpecs[pattern].isRegexPattern = True
+    return made
+
+
+async def asked_of(broker: Broker, *, leads: bool = True, again: bool = False) -> list[str]:
+    """What a broker is asked for after a function is deleted, and perhaps created again."""
+    functions = Functions()
+    functions.create()
+    async with Cleanup(functions, lambda: leads, broker, "http://broker"):
+        functions.delete()
+        await asyncio.sleep(RETRY_S / 2)
+        if again:
+            functions.create()
+        await asyncio.sleep(2 * TRIES_MAX * RETRY_S)
+    return broker.asked
+
+
+def test_each_topic_has_its_own_and_a_pattern_all_of_its_namespace() -> None:
+    made = details("in", "non-persistent://a/b/c d", "a/b/c/d/e", pattern="a/b/c-.*")
+    made.source.subscriptionName = "s/1"
+    assert [(each.method, each.url) for each in deletions(made, "http://broker/")] == [
+        ("POST", f"{URL}/namespaces/a/b/unsubscribe/s%2F1"),
+        ("DELETE", f"{URL}/persistent/public/default/in/subscription/s%2F1"),
+        ("DELETE", f"{URL}/non-persistent/a/b/c%20d/subscription/s%2F1"),
+    ]
+
+
+async def test_it_is_tried_until_the_consumers_are_gone() -> None:
+    deletion = f"DELETE {URL}/persistent/public/default/in/subscription/t%2Fn%2Ff"
+    assert await asked_of(Broker(412, 0, 204)) == [deletion] * 3
+    assert await asked_of(Broker(404)) == [deletion]
+
+
+async def test_it_is_not_tried_for_ever() -> None:
+    assert len(await asked_of(Broker(412))) == TRIES_MAX
+
+
+async def test_a_function_that_is_created_again_keeps_its_subscription() -> None:
+    assert len(await asked_of(Broker(412), again=True)) == 1
+
+
+async def test_only_the_leader_cleans_up() -> None:
+    assert await asked_of(Broker(204), leads=False) == []
