@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.function_instances import TIMEOUT_S, Functions, publish, results
 from tests.integration.rest import rest
@@ -19,7 +22,7 @@ from geminga_functions.instance.messages import (
     Lease,
     Started,
 )
-from geminga_protocol.functions.functions_pb2 import EFFECTIVELY_ONCE, MANUAL
+from geminga_protocol.functions.functions_pb2 import EFFECTIVELY_ONCE, MANUAL, CryptoSpec
 
 
 @pytest.fixture
@@ -240,3 +243,69 @@ async def test_a_partition_that_moves_to_another_instance_keeps_its_results_once
                 await second.stop()
         await first.stop()
     assert sorted(seen) == sorted(sent)
+
+
+def pems() -> tuple[bytes, bytes]:
+    """The public and the private part of a new key."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = serialization.Encoding.PEM
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    kind, open_ = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return public, key.private_bytes(pem, kind, open_)
+
+
+async def test_inputs_are_decrypted_and_results_encrypted(
+    functions: Functions, client: geminga.Client, tmp_path: Path
+) -> None:
+    public, private = pems()
+    paths = {"public_key_path": tmp_path / "public.pem", "private_key_path": tmp_path / "key.pem"}
+    for path, pem in zip(paths.values(), (public, private), strict=True):
+        path.write_bytes(pem)
+    crypto = CryptoSpec(
+        cryptoKeyReaderClassName="pulsar.CryptoKeyReader",
+        cryptoKeyReaderConfig=json.dumps({name: str(path) for name, path in paths.items()}),
+        producerEncryptionKeyName=["ours"],
+    )
+    functions.details.source.inputSpecs[functions.input].cryptoSpec.CopyFrom(crypto)
+    functions.details.sink.producerSpec.cryptoSpec.CopyFrom(crypto)
+    encryption = geminga.Encryption(["theirs"], geminga.PublicKeys({"theirs": public}))
+    decryption = geminga.PrivateKeys({"ours": private})
+    async with client.producer(functions.input, encryption=encryption) as producer:
+        await producer.send(b"secret")
+    async with (
+        functions.instance("user_code.Exclamation", EXCLAMATION) as instance,
+        client.consumer(
+            functions.output, "blind", initial_position="earliest", crypto_failure_action="consume"
+        ) as blind,
+        client.consumer(
+            functions.output, "reader", initial_position="earliest", decryption=decryption
+        ) as reader,
+        asyncio.timeout(TIMEOUT_S),
+    ):
+        await instance.receive(Started)
+        assert (await reader.receive()).data == b"secret!"
+        assert b"secret" not in (await blind.receive()).data
+        await instance.stop()
+
+
+@pytest.mark.parametrize(
+    ("reader", "names", "said"),
+    [
+        ("pulsar.CryptoKeyReader", ["ours"], "No such file"),
+        ("user_code.Exclamation", ["ours"], "has no method 'public_key'"),
+        ("org.apache.Keys", ["ours"], "No module named 'org'"),
+        ("pulsar.CryptoKeyReader", [], "no encryption key is named"),
+    ],
+)
+async def test_results_are_never_sent_in_clear_where_keys_cannot_be_read(
+    functions: Functions, reader: str, names: list[str], said: str
+) -> None:
+    config = {"public_key_path": "/none", "private_key_path": "/none"}
+    crypto = functions.details.sink.producerSpec.cryptoSpec
+    crypto.cryptoKeyReaderClassName = reader
+    crypto.cryptoKeyReaderConfig = json.dumps(config if reader.startswith("pulsar") else {})
+    crypto.producerEncryptionKeyName.extend(names)
+    async with functions.instance("user_code.Exclamation", EXCLAMATION) as instance:
+        failed = await instance.receive(Failed)
+        assert said in failed.trace
+        assert failed.is_user_error

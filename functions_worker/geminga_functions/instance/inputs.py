@@ -12,6 +12,7 @@ from typing import Any
 
 import geminga
 from geminga_functions.api import IdentitySerDe
+from geminga_functions.instance.encryption import decryption_of
 from geminga_functions.instance.loading import Loader, instantiate
 from geminga_functions.instance.record_schemas import AvroRecords, JsonRecords, is_record_class
 from geminga_functions.names import InstanceName
@@ -77,9 +78,12 @@ def _input_of(
         loader, spec.schemaType, details.source.typeClassName, dict(spec.schemaProperties)
     )
     serde = None if schema is not None else serde_of(loader, spec.serdeClassName)
+    options = consumer_options(details, spec, name)
+    if spec.HasField("cryptoSpec"):
+        options.update(decryption_of(loader, spec.cryptoSpec))
     return Input(
         re.compile(topic) if spec.isRegexPattern else topic,
-        consumer_options(details, spec, name),
+        options,
         schema,
         serde and serde.deserialize,
     )

@@ -70,6 +70,7 @@ class Outputs:
         self._spec = spec
         self._client = client
         self.schema: geminga.Schema[Any] | None = None  # of results
+        self.encryption: geminga.Encryption | None = None  # of results
         self._results: geminga.Producer[Any] | None = None
         self._producers: dict[tuple[str, str], geminga.Producer[Any]] = {}
         self._numbered: dict[str, Numbered] = {}
@@ -160,6 +161,7 @@ class Outputs:
             # A result must not fail for a broker that is away: inputs wait for it meanwhile.
             "send_timeout_s": None,
             "compression": compression,  # type: ignore[typeddict-item]  # the names are the same
+            "encryption": self.encryption,
             **more,
         }
         if spec.maxPendingMessages > 0:

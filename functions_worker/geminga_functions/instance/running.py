@@ -23,6 +23,7 @@ import geminga
 from geminga_functions.errors import InstanceFailed
 from geminga_functions.instance.components import Component, SourceSender, load_component
 from geminga_functions.instance.context import Context
+from geminga_functions.instance.encryption import encryption_of
 from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde_of, subscription_of
 from geminga_functions.instance.loading import CallKind, Loader, load_function
 from geminga_functions.instance.outputs import IDLE_S, Outputs
@@ -123,6 +124,9 @@ class Instance(Service):
             None if schema is not None else serde_of(loader, sink.serDeClassName).serialize
         )
         self._outputs.schema = schema
+        if sink.producerSpec.HasField("cryptoSpec"):
+            crypto = partial(encryption_of, loader, sink.producerSpec.cryptoSpec)
+            self._outputs.encryption = await self._threads.run(crypto)
         stack.push_async_callback(self._outputs.close)
         stack.push_async_callback(self._publisher.close)
         self.logger.setLevel(logging.INFO)

@@ -1,0 +1,61 @@
+"""The keys of functions that encrypt their results, or read what others encrypted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import geminga
+from geminga_functions.errors import FunctionNotLoaded
+from geminga_functions.instance.loading import Loader
+from geminga_protocol.functions.functions_pb2 import CryptoSpec
+
+# The official client's, which upstream's instance makes with the paths of two files.
+OFFICIAL = "pulsar.CryptoKeyReader"
+
+
+class KeyFiles:
+    """One public and one private key in PEM, each in a file, whatever name is asked for."""
+
+    def __init__(self, public_key_path: str, private_key_path: str) -> None:
+        self._public = Path(public_key_path).read_bytes()
+        self._private = Path(private_key_path).read_bytes()
+
+    def public_key(self, _: str, /) -> geminga.PublicKey:
+        """As ``PublicKeyReader.public_key``."""
+        return geminga.PublicKey(self._public)
+
+    def private_key(self, _name: str, _metadata: Mapping[str, str], /) -> bytes:
+        """As ``PrivateKeyReader.private_key``."""
+        return self._private
+
+
+def encryption_of(loader: Loader, spec: CryptoSpec) -> geminga.Encryption:
+    """How results are encrypted. Raises ``FunctionNotLoaded``."""
+    names = list(spec.producerEncryptionKeyName)
+    if not names:
+        raise FunctionNotLoaded("results are to be encrypted, and no encryption key is named")
+    return geminga.Encryption(names, _keys_of(loader, spec, "public_key"))
+
+
+def decryption_of(loader: Loader, spec: CryptoSpec) -> geminga.ConsumerOptions:
+    """How a consumer reads what is encrypted. Raises ``FunctionNotLoaded``."""
+    action = CryptoSpec.FailureAction.Name(spec.consumerCryptoFailureAction).lower()
+    return {
+        "decryption": _keys_of(loader, spec, "private_key"),
+        "crypto_failure_action": action,  # type: ignore[typeddict-item]  # the names are the same
+    }
+
+
+def _keys_of(loader: Loader, spec: CryptoSpec, method: str) -> Any:  # noqa: ANN401 - the user's
+    name = spec.cryptoKeyReaderClassName
+    made_by = KeyFiles if name == OFFICIAL else loader.find(name)
+    try:
+        keys = made_by(**json.loads(spec.cryptoKeyReaderConfig or "{}"))
+    except Exception as error:
+        raise FunctionNotLoaded(f"the key reader {name} cannot be made") from error
+    if not callable(getattr(keys, method, None)):
+        raise FunctionNotLoaded(f"the key reader {name} has no method {method!r}")
+    return keys
