@@ -17,6 +17,7 @@ MAY_IMPORT_TIME = {
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.
 MAY_OPEN_FILES = {
     "runtime/geminga_runtime/disk.py": "it is the disk",
+    "functions_worker/geminga_functions/instance/encryption.py": "keys, read in the user's thread",
     "functions_worker/geminga_functions/packages/environments.py": "environments, which pip fills",
     "functions_worker/geminga_functions/packages/unpacking.py": "archives, unpacked in a thread",
     "functions_worker/geminga_functions/runtime/output.py": "what functions print, soon put aside",

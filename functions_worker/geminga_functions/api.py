@@ -6,6 +6,7 @@ plain ``process(input)``, will do. ``function`` lets it say itself what it consu
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,6 +129,36 @@ class IdentitySerDe(SerDe):
             except ValueError:
                 continue
         return text
+
+
+class SecretsProvider:
+    """Gives functions their secrets: what ``Context.get_secret`` returns."""
+
+    def init(self, config: Mapping[str, Any]) -> None:
+        """Begin, with what the worker is configured with."""
+
+    def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:  # noqa: ANN401
+        """The secret with this name. ``path_to_secret`` is what the configuration of the function
+        says of it."""
+        raise NotImplementedError
+
+
+class ClearTextSecretsProvider(SecretsProvider):
+    """The default: what the configuration of the function says is the secret."""
+
+    def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:  # noqa: ANN401
+        """As ``SecretsProvider.provide_secret``."""
+        del secret_name
+        return path_to_secret  # type: ignore[no-any-return]  # any JSON
+
+
+class EnvironmentBasedSecretsProvider(SecretsProvider):
+    """Secrets are environment variables of the worker, which instances inherit."""
+
+    def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:  # noqa: ANN401
+        """As ``SecretsProvider.provide_secret``."""
+        del path_to_secret
+        return os.environ.get(secret_name)
 
 
 @dataclass(slots=True)

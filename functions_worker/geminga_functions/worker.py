@@ -103,7 +103,6 @@ class Worker(Service):
             clock=clock,
         )
         self._session = ""
-        self._cleanup = Cleanup(self.functions, lambda: self.leadership.is_leader, calls, web_url)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self.functions)
@@ -114,7 +113,10 @@ class Worker(Service):
         await stack.enter_async_context(self.heartbeats)
         await stack.enter_async_context(self.runtime)
         await stack.enter_async_context(self.leadership)
-        await stack.enter_async_context(self._cleanup)
+        cleanup = Cleanup(
+            self.functions, lambda: self.leadership.is_leader, self.calls, self.web_url
+        )
+        await stack.enter_async_context(cleanup)
         if self.config.topic_compaction_s:
             self.spawn_every(self.config.topic_compaction_s, self._compact, name="compaction")
 

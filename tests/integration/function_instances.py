@@ -68,6 +68,7 @@ class Functions:
         self._web_url = web_url
         self._directory = directory
         self.more_paths: list[Path] = []
+        self.secrets_provider = self.secrets_config = ""
         name = f"f{uuid4().hex[:8]}"
         self.input, self.output = f"{name}-in", f"{name}-out"
         self.details = FunctionDetails(
@@ -104,6 +105,8 @@ class Functions:
                     os.pathsep.join(map(str, paths)),
                     str(self._directory),
                     time.monotonic() + lease_s,
+                    secrets_provider=self.secrets_provider,
+                    secrets_config=self.secrets_config,
                 )
             )
             yield instance

@@ -245,6 +245,49 @@ async def test_a_partition_that_moves_to_another_instance_keeps_its_results_once
     assert sorted(seen) == sorted(sent)
 
 
+SECRETIVE = """
+from geminga_functions import SecretsProvider
+
+class Vault(SecretsProvider):
+    def init(self, config):
+        self.prefix = config["prefix"]
+
+    def provide_secret(self, name, path):
+        return self.prefix + path["path"]
+
+def process(input, context):
+    return f"{context.get_secret('USER')} {context.get_secret('no such')}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("provider", "given", "secret"),
+    [
+        ("", "clear", "clear"),
+        ("org.apache.pulsar.functions.secretsprovider.ClearTextSecretsProvider", "x", "x"),
+        ("secretsprovider.EnvironmentBasedSecretsProvider", "ignored", "of the environment"),
+        ("user_code.Vault", {"path": "a/b"}, "vault:a/b"),
+    ],
+)
+async def test_secrets_come_from_the_provider_that_the_worker_names(
+    functions: Functions,
+    client: geminga.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    provider: str,
+    given: object,
+    secret: str,
+) -> None:
+    monkeypatch.setenv("USER", "of the environment")
+    functions.details.secretsMap = json.dumps({"USER": given})
+    functions.secrets_provider, functions.secrets_config = provider, '{"prefix": "vault:"}'
+    await publish(client, functions.input, b"?")
+    async with functions.instance("user_code", SECRETIVE) as instance:
+        await instance.receive(Started)
+        (found,) = await results(client, functions.output, 1)
+        assert found.data == f"{secret} None".encode()
+        await instance.stop()
+
+
 def pems() -> tuple[bytes, bytes]:
     """The public and the private part of a new key."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

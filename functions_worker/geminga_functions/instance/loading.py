@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import os
 import sys
 import threading
@@ -15,13 +16,19 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import geminga_functions.api
+from geminga_functions.api import SecretsProvider
 from geminga_functions.errors import FunctionNotLoaded
 
 # The `pulsar` module of functions that are written for the official client. It stands last: where
 # the environment of the function has the official client, that one is imported.
 FACADE = Path(geminga_functions.api.__file__).parent / "facade"
-# Modules of upstream's instance, by which serdes are named: `serde.IdentitySerDe`.
-UPSTREAM_MODULES = {"serde": geminga_functions.api}
+# Modules of upstream's instance, by which serdes and providers of secrets are named.
+UPSTREAM_MODULES = {
+    "serde": geminga_functions.api,
+    "secretsprovider": geminga_functions.api,
+    # As workers of upstream's have them in their configuration.
+    "org.apache.pulsar.functions.secretsprovider": geminga_functions.api,
+}
 
 
 class CallKind(Enum):
@@ -124,6 +131,17 @@ def load_function(loader: Loader, class_name: str) -> UserFunction:
     elif inspect.iscoroutinefunction(call):
         kind = CallKind.ASYNC
     return UserFunction(call, kind, takes_context=_positional(call) >= 2)
+
+
+def load_secrets(loader: Loader, class_name: str, config: str) -> SecretsProvider:
+    """The provider of secrets with this name, initialized with JSON. Raises
+    ``FunctionNotLoaded``."""
+    provider: SecretsProvider = instantiate(loader.find(class_name))
+    try:
+        provider.init(json.loads(config or "{}"))
+    except Exception as error:
+        raise FunctionNotLoaded(f"{class_name} cannot be initialized") from error
+    return provider
 
 
 def instantiate(found: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - user's

@@ -28,6 +28,9 @@ class Start:
     state_directory: str
     lease_until_s: float
     functions_namespace: str = "public/functions"
+    async_messages_max: int = 100
+    secrets_provider: str = ""
+    secrets_config: str = ""
 
 
 @dataclass(frozen=True, slots=True)

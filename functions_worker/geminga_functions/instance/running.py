@@ -20,12 +20,13 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import geminga
+from geminga_functions.api import ClearTextSecretsProvider, SecretsProvider
 from geminga_functions.errors import InstanceFailed
 from geminga_functions.instance.components import Component, SourceSender, load_component
 from geminga_functions.instance.context import Context
 from geminga_functions.instance.encryption import encryption_of
 from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde_of, subscription_of
-from geminga_functions.instance.loading import CallKind, Loader, load_function
+from geminga_functions.instance.loading import CallKind, Loader, load_function, load_secrets
 from geminga_functions.instance.outputs import IDLE_S, Outputs
 from geminga_functions.instance.publishing import LogTopic, Publisher
 from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX, Outcome, Settler
@@ -45,8 +46,6 @@ ResultT = TypeVar("ResultT")
 # after SLICE_S, so that results of slow code do not wait for each other.
 SLICE_MESSAGES_MAX = 200
 SLICE_S = 0.005
-# Messages that asynchronous code processes at a time.
-ASYNC_MESSAGES_MAX = 100
 
 
 class Caller(Protocol):
@@ -93,6 +92,7 @@ class Instance(Service):
         self._settler = Settler(self._outputs, self.counters, self._guarantee)
         self._publisher = Publisher(spec, self._outputs, self.counters, self._consumers)
         self._state = state or NoState()
+        self._secrets: SecretsProvider = ClearTextSecretsProvider()
         self._context = Context(
             spec,
             self._publisher,
@@ -100,7 +100,7 @@ class Instance(Service):
             self._state,
             self.counters,
             self.logger,
-            lambda _, value: value,
+            lambda name, path: self._secrets.provide_secret(name, path),
         )
         self._loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[Any] = self._loop.create_future()
@@ -109,15 +109,19 @@ class Instance(Service):
         self._idle: dict[asyncio.Task[Any], None] = {}
         self._now_s = clock.monotonic()  # after the last call of a plain function
         self._turn = asyncio.Lock()  # the user's code runs for one input at a time
-        self._async_room = asyncio.Semaphore(ASYNC_MESSAGES_MAX)
+        self._async_room = asyncio.Semaphore(spec.async_messages_max)
         self._is_stopping = False
         self._sender: SourceSender | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        details, sink, loader = self.spec.details, self.spec.details.sink, self._loader
+        spec, loader = self.spec, self._loader
+        details, sink = spec.details, spec.details.sink
         # In the thread that will run it: code may keep what belongs to a thread.
         stack.push_async_callback(self._end_thread)
         component = await self._load()
+        if spec.secrets_provider:
+            load = partial(load_secrets, loader, spec.secrets_provider, spec.secrets_config)
+            self._secrets = await self._threads.run(load)
         inputs = await self._threads.run(partial(inputs_of, loader, details, self.spec.name))
         schema = schema_of(loader, sink.schemaType, sink.typeClassName, dict(sink.schemaProperties))
         self._serialize = (

@@ -220,6 +220,9 @@ def spec_of(start: Start) -> InstanceSpec:
         tuple(Path(path) for path in start.import_paths.split(os.pathsep) if path),
         Path(start.state_directory),
         start.functions_namespace,
+        start.async_messages_max,
+        start.secrets_provider,
+        start.secrets_config,
     )
 
 

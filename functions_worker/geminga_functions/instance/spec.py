@@ -18,6 +18,9 @@ class InstanceSpec:
       None for what is built in.
     - ``import_paths``: folders that stand first on the path of modules, unpacked from the package.
     - ``state_directory``: a folder that belongs to this instance alone, as long as it runs.
+    - ``async_messages_max``: messages that asynchronous code processes at a time.
+    - ``secrets_provider``: the class that gives secrets, empty for what the metadata say;
+      ``secrets_config`` is JSON for it.
     - ``functions_namespace``: where the topics of the workers are, those of state among them.
     """
 
@@ -32,6 +35,9 @@ class InstanceSpec:
     import_paths: tuple[Path, ...]
     state_directory: Path
     functions_namespace: str = "public/functions"
+    async_messages_max: int = 100
+    secrets_provider: str = ""
+    secrets_config: str = ""
 
     @property
     def name(self) -> InstanceName:

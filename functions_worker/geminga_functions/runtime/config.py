@@ -43,5 +43,13 @@ class RuntimeConfig:
     """How many instances load their function at the same time: each takes a processor meanwhile."""
     environment_timeout_s: Annotated[float, Gt(0)] = 300.0
     """How long pip may take to install what a package requires."""
+    async_messages_max: Annotated[int, Ge(1), Upstream("maxPendingAsyncRequests")] = 100
+    """How many messages one instance processes at a time, where its function is `async def`."""
+    secrets_provider_class_name: str = "secretsprovider.ClearTextSecretsProvider"
+    """What gives functions their secrets: `secretsprovider.ClearTextSecretsProvider` what stands in
+    their configuration, `secretsprovider.EnvironmentBasedSecretsProvider` the environment variable
+    of that name; or a class of your own, in the environment of the function."""
+    secrets_provider_config: str = "{}"
+    """JSON that the secrets provider is initialized with."""
     output_tail_bytes: Annotated[int, Ge(0)] = 4 * 1024
     """How much of what an instance wrote last is told where it ended without saying why."""

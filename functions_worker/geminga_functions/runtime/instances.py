@@ -365,9 +365,10 @@ class Keeper:
 
     def _order(self, wanted: FunctionMetaData, prepared: Prepared) -> Order:
         details, identity = wanted.functionDetails, self._instances.identity
+        config = self._instances.config
         function = self.name.function
         folder = f"{function.tenant}/{function.namespace}/{function.name}-{self.name.instance}"
-        state_directory = self._instances.config.directory.resolve() / "instances" / folder
+        state_directory = config.directory.resolve() / "instances" / folder
         state_directory.mkdir(parents=True, exist_ok=True)
         start = Start(
             details=details.SerializeToString(),
@@ -382,6 +383,9 @@ class Keeper:
             state_directory=str(state_directory),
             lease_until_s=self._instances.lease_until_s,
             functions_namespace=identity.functions_namespace,
+            async_messages_max=config.async_messages_max,
+            secrets_provider=config.secrets_provider_class_name,
+            secrets_config=config.secrets_provider_config,
         )
         return Order(self.name, start, prepared.python, details.resources.ram)
 
