@@ -349,7 +349,7 @@ async def test_the_subscription_goes_with_the_function_unless_it_is_to_be_kept(
         for name, more in ((kept, {"cleanupSubscription": False}), (cleaned, {})):
             path = f"/admin/v3/functions/public/default/{name}"
             created = await http.post(path, files=form(GOOD, **config_of(name, **more)))
-            assert created.status_code == 200, created.text
+            assert created.status_code == 204, created.text
             assert await subscriptions(name) == [f"public/default/{name}"]
             assert (await http.delete(path)).status_code == 204
 
