@@ -295,6 +295,28 @@ async def test_what_a_package_requires_and_nothing_has_is_the_failure(worker: Wo
     assert report.failure.is_user_error
 
 
+DEADLOCK = """
+import threading
+
+lock = threading.Lock()
+
+def process(input):
+    with lock:
+        thread = threading.Thread(target=lock.acquire)
+        thread.start()
+        thread.join()
+"""
+PATCHED = """
+import asyncio
+import os
+
+def process(input):
+    for name in dir(asyncio):
+        setattr(asyncio, name, None)
+    os.kill(os.getpid(), 15)
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "told"),
     [
@@ -304,8 +326,19 @@ async def test_what_a_package_requires_and_nothing_has_is_the_failure(worker: Wo
         ("def process(input):\n    while True:\n        pass\n", "1 of 0"),
         ("def process(input):\n    while True:\n        print('x' * 1000)\n", "1 of 0"),
         ("import os, time\n\n\ndef process(input):\n    os.fork() or time.sleep(60)\n", "1 of 1"),
+        ("def process(input):\n    raise KeyboardInterrupt('mine')\n", "KeyboardInterrupt: mine"),
+        ("def process(input):\n    raise BaseException('mine')\n", "BaseException: mine"),
+        ("import os\n\n\ndef process(input):\n    os.closerange(0, 4096)\n", "of the instance"),
+        (DEADLOCK, "1 of 0"),
+        ("import time\n\n\nasync def process(input):\n    time.sleep(60)\n", "1 of 0"),
+        ("async def process(input):\n    while True:\n        pass\n", "1 of 0"),
+        (PATCHED, "of the instance"),
+        ("def process(input):\n    return process(input)\n", "RecursionError"),
     ],
-    ids=["exit", "memory", "hard exit", "loop", "print", "fork"],
+    ids=[
+        *("exit", "memory", "hard exit", "loop", "print", "fork", "interrupt", "base exception"),
+        *("no files", "deadlock", "blocked loop", "loop in loop", "patched", "recursion"),
+    ],
 )
 async def test_a_bad_function_is_told_of_and_leaves_the_worker_and_others_alone(
     worker: Worker, code: str, told: str
