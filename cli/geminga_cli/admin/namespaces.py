@@ -53,6 +53,11 @@ def _unsubscribe(service: AdminService, given: Given) -> None:
     service.ask("POST", path(where + "/unsubscribe/{sub}", given))
 
 
+def _set_clusters(service: AdminService, given: Given) -> None:
+    where = path("namespaces/{namespace}/replication", given)
+    service.ask("POST", where, content=list(given.clusters))
+
+
 OPERATIONS = (
     Operation(
         "list",
@@ -133,6 +138,21 @@ OPERATIONS = (
             BUNDLE,
         ),
         _unsubscribe,
+    ),
+    Operation(
+        "set-clusters",
+        "replicate its topics between these clusters, at once",
+        (
+            NAMESPACE,
+            option("--clusters", "-c", required=True, read=words, metavar="A,B", help="which"),
+        ),
+        _set_clusters,
+    ),
+    Operation(
+        "get-clusters",
+        "show between which clusters its topics are replicated",
+        (NAMESPACE,),
+        gets("namespaces/{namespace}/replication"),
     ),
     *(
         operation

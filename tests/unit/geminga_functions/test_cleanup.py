@@ -52,7 +52,7 @@ class Broker:
         self.asked.append(f"{call.method} {call.url}")
         self._status = next(self._statuses, self._status)
         if not self._status:
-            raise ServerUnreachable("broker", "it is away")
+            raise ServerUnreachable("it is away")
         return RestAnswer(self._status)
 
 

@@ -123,6 +123,10 @@ LINES = {
     "brokers healthcheck": [Asked("GET", "brokers/health", {"topicVersion": "V2"})],
     "brokers update-dynamic-config -c a -v 1/2": [Asked("POST", "brokers/configuration/a/1%2F2")],
     "namespaces list acme": [Asked("GET", "namespaces/acme")],
+    "namespaces set-clusters acme/ns -c east,west": [
+        Asked("POST", "namespaces/acme/ns/replication", {}, ["east", "west"])
+    ],
+    "namespaces get-clusters acme/ns": [Asked("GET", "namespaces/acme/ns/replication")],
     "namespaces create acme/ns -b 4 -c east,west": [
         Asked(
             "PUT",
