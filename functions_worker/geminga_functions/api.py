@@ -18,7 +18,8 @@ DEFINITION = "__geminga_function__"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a function says of itself: where it is created without other words, this holds.
+    """What a function says of itself: ``testing.run`` goes by it. Creating a function does not read
+    its code, and needs the same words in its config.
 
     ``settings`` are further fields of a FunctionConfig, by the names that REST gives them.
     """
@@ -30,7 +31,7 @@ class Definition:
 
 
 def function(
-    *,
+    *misplaced: object,
     inputs: str | Sequence[str] = (),
     output: str | None = None,
     log_topic: str | None = None,
@@ -43,12 +44,24 @@ def function(
 
     A plain function is called for one message after the other; ``async def`` for several at a time,
     with results in the order of the messages; each value that an asynchronous generator yields is a
-    result. The function stays as it is, so that it can be called in tests.
+    result. The function stays as it is, so that it can be called in tests. Raises ``TypeError``
+    where it is used otherwise.
     """
+    if misplaced:
+        raise TypeError(
+            "write @geminga_functions.function(inputs=..., output=...): with parentheses, and with "
+            f"names for what stands in them, not {misplaced[0]!r}"
+        )
     topics = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+    try:
+        ",".join(topics)
+    except TypeError as error:
+        raise TypeError(f"inputs are names of topics: {error}") from None
     definition = Definition(topics, output, log_topic, settings)
 
     def define(defined: CallableT) -> CallableT:
+        if not callable(defined):
+            raise TypeError(f"{defined!r} is no function, and has no method 'process'")
         setattr(defined, DEFINITION, definition)
         return defined
 

@@ -131,3 +131,20 @@ def test_secrets_are_given_by_their_names() -> None:
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(FunctionNotLoaded):
         testing.run(5, [])  # type: ignore[arg-type]  # on purpose
+
+
+NUMBER: Any = 3
+
+
+@pytest.mark.parametrize(
+    ("misuse", "said"),
+    [
+        (lambda: geminga_functions.function(slow_first), "with parentheses"),
+        (lambda: geminga_functions.function("orders"), "with names"),
+        (lambda: geminga_functions.function(inputs=[NUMBER]), "names of topics: .* int found"),
+        (lambda: geminga_functions.function(inputs="orders")(NUMBER), "3 is no function"),
+    ],
+)
+def test_a_decorator_that_is_misused_says_how_it_is_used(misuse: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        misuse()
