@@ -44,10 +44,11 @@ READER = SubscribeRequest(
 
 
 class Bundles:
-    """Which topics are ours: all, until they are not."""
+    """Which topics are ours: all, until they are not; and those that seem to be another's."""
 
     def __init__(self) -> None:
         self.are_ours = True
+        self.suspected: list[TopicName] = []
 
     def owns(self, _: TopicName) -> bool:
         return self.are_ours
@@ -65,7 +66,9 @@ async def topics(
 ) -> AsyncIterator[TopicDirectory]:
     """The directory under test."""
     factory = logs_over(coordination, ledgers)
-    async with TopicDirectory(factory, SimulatedClock(), owns=bundles.owns) as topics:
+    async with TopicDirectory(
+        factory, SimulatedClock(), owns=bundles.owns, suspect=bundles.suspected.append
+    ) as topics:
         yield topics
 
 
@@ -137,6 +140,18 @@ async def test_a_topic_whose_log_was_taken_while_it_was_loaded_is_not_served(
         assert not topics.loaded
         again = await opened(topics)
         again.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
+
+
+async def test_a_topic_whose_log_is_found_fenced_is_closed_and_its_bundle_suspected(
+    topics: TopicDirectory, bundles: Bundles, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    topic = await opened(topics)
+    assert bundles.suspected == []
+    ledgers.writers[0].fail(LedgerFenced(0))
+    await settle()
+    assert bundles.suspected == [NAME]
+    assert topic.is_fenced
+    assert not topics.loaded
 
 
 async def test_an_unexpected_failure_to_load_is_answered(
