@@ -26,6 +26,37 @@ JSON, BINARY = "application/json", "application/octet-stream"
 # A worker fetches such a package itself.
 URLS = ("http://", "https://", "file:", "function://", "source://", "sink://", "builtin://")
 TENANT, NAMESPACE = "public", "default"
+LOCAL = (
+    option(
+        "--broker-service-url",
+        "--brokerServiceUrl",
+        default="pulsar://localhost:6650",
+        metavar="URL",
+        help="the brokers (default: pulsar://localhost:6650)",
+    ),
+    option(
+        "--web-service-url",
+        default="http://localhost:8080",
+        metavar="URL",
+        help="their REST, for functions that ask for it (default: http://localhost:8080)",
+    ),
+    option(
+        "--instance-id-offset",
+        "--instanceIdOffset",
+        read=int,
+        default=0,
+        metavar="N",
+        help="the number of the first instance (default: 0)",
+    ),
+)
+
+
+def run_here(kind: Kind, given: Given) -> None:
+    """Run it until Ctrl-C. Raises ``InvalidUse``, ``LocalRunFailed``."""
+    # It loads the functions worker's packages.
+    from geminga_cli.local_functions import localrun  # noqa: PLC0415 - see above
+
+    localrun(kind, given)
 
 
 def json_map(text: str) -> dict[str, Any]:
@@ -60,8 +91,8 @@ class ConfigOption:
     member: str
 
     def set_in(self, config: Config, given: Given) -> None:
-        """Nothing changes where the option is not given."""
-        value = getattr(given, attribute_of(self.argument))
+        """Nothing changes where the option is not given, or the command has none such."""
+        value = getattr(given, attribute_of(self.argument), None)
         if value is None or (value is False and self.argument.read is None):
             return
         *outer, last = self.member.split(".")
@@ -209,14 +240,20 @@ def _read_yaml(file: Path, text: str, error: ValueError) -> object:
     return value
 
 
-def _config_parts(
-    kind: Kind, given: Given, *, is_new: bool
-) -> tuple[Config, list[FormPart], list[FormPart]]:
-    """The config, and the parts of a form that hold it and its package, if it names one."""
+def given_config(kind: Kind, given: Given) -> Config:
+    """The config that a file and the options before it give, yet without a name."""
     file = getattr(given, attribute_of(kind.config_file))
     config = read_config(Path(file)) if file is not None else {}
     for each in kind.options:
         each.set_in(config, given)
+    return config
+
+
+def _config_parts(
+    kind: Kind, given: Given, *, is_new: bool
+) -> tuple[Config, list[FormPart], list[FormPart]]:
+    """The config, and the parts of a form that hold it and its package, if it names one."""
+    config = given_config(kind, given)
     set_name(config, given)
     package = kind.package_of(config)
     parts: list[FormPart] = []
@@ -236,7 +273,8 @@ def _config_parts(
 def _create(kind: Kind) -> Do:
     def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
         config, form, package = _config_parts(kind, given, is_new=True)
-        return service.submit("POST", path_of(kind, config), [*form, *package])
+        path = path_of(kind, config) + _waiting(given)
+        return service.submit("POST", path, [*form, *package])
 
     return do
 
@@ -246,9 +284,15 @@ def _update(kind: Kind) -> Do:
         config, form, package = _config_parts(kind, given, is_new=False)
         how = json.dumps({"updateAuthData": given.update_auth_data})
         options = FormPart("updateOptions", how, JSON)
-        return service.submit("PUT", path_of(kind, config), [*form, options, *package])
+        path = path_of(kind, config) + _waiting(given)
+        return service.submit("PUT", path, [*form, options, *package])
 
     return do
+
+
+def _waiting(given: Given) -> str:
+    """Of the query: by default the worker answers once the first instance runs, or cannot."""
+    return "?wait=false" if given.no_wait else ""
 
 
 def asks(kind: Kind, method: str, rest: str = "") -> Do:
@@ -270,10 +314,15 @@ def _list(kind: Kind) -> Do:
     return do
 
 
+def config_arguments(kind: Kind) -> tuple[Argument, ...]:
+    """The options that make a config."""
+    return (kind.config_file, *(each.argument for each in kind.options), *kind.names)
+
+
 def operations_of(kind: Kind) -> Sequence[Operation]:
     """The commands that functions, sources and sinks have alike."""
     word, names = kind.word, kind.names
-    config = (kind.config_file, *(each.argument for each in kind.options), *names)
+    config = (*config_arguments(kind), switch("--no-wait", help="do not wait until it runs"))
     credentials = switch("--update-auth-data", help="hand over the caller's credentials anew")
 
     def one_or_all(what: str) -> tuple[Argument, ...]:
@@ -289,6 +338,12 @@ def operations_of(kind: Kind) -> Sequence[Operation]:
         "start": "start instances that were stopped",
     }
     return (
+        Operation(
+            "localrun",
+            f"run a {word} on this machine until Ctrl-C, beside a cluster and without a worker",
+            (*config_arguments(kind), *LOCAL),
+            lambda _, given: run_here(kind, given),
+        ),
         Operation("create", f"create a {word} and start it", config, _create(kind)),
         Operation(
             "update",

@@ -5,6 +5,7 @@
     GemingaError
     ├── BrokerUnreachable   no broker answers at the URL
     ├── AdminRefused        the broker answered, and refused; says its reason
+    ├── LocalRunFailed      a function that runs on this machine has ended with an error
     └── InvalidUse          the command line asks for what there cannot be
 """
 
@@ -45,6 +46,12 @@ class AdminRefused(GemingaError):
         known = {each.value: each.phrase for each in HTTPStatus}
         plain = "\n".join(map(plain_text, reason.strip().expandtabs(4).split("\n")))
         return cls(status, plain or known.get(status, "The broker refused"))
+
+
+class LocalRunFailed(GemingaError):
+    """A function, source or sink on this machine has ended; it has said why."""
+
+    code: ClassVar[str] = "LocalRunFailed"
 
 
 class InvalidUse(GemingaError):

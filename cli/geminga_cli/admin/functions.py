@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.parse import quote
 
@@ -11,9 +13,11 @@ from geminga_cli.admin.components import (
     BINARY,
     GUARANTEES,
     JSON,
+    LOCAL,
     Config,
     Kind,
     asks,
+    config_arguments,
     inputs,
     json_map,
     names_of,
@@ -23,9 +27,11 @@ from geminga_cli.admin.components import (
     truth,
     where,
 )
-from geminga_cli.admin.errors import InvalidUse
-from geminga_cli.admin.operation import Given, Operation, gets, option, sends, switch
+from geminga_cli.admin.errors import AdminRefused, InvalidUse
+from geminga_cli.admin.operation import Given, Operation, gets, option, place, sends, switch
 from geminga_cli.admin.service import AdminService, FormPart
+from geminga_cli.output import print_lines
+from geminga_cli.text import show_value
 
 FQFN = option("--fqfn", metavar="TENANT/NAMESPACE/NAME", help="the function's whole name")
 NAMES = (FQFN, *names_of("function"))
@@ -252,7 +258,27 @@ def _put_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JS
 
 
 def _get_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
-    return service.ask("GET", f"{where(KIND, given)}/state/{quote(given.key, safe='')}")
+    path = f"{where(KIND, given)}/state/{quote(given.key, safe='')}"
+    if not given.watch:
+        return service.ask("GET", path)
+    shown: object = None
+    while True:
+        try:
+            lines = list(show_value(service.ask("GET", path)))
+        except AdminRefused as refused:
+            if refused.status != HTTPStatus.NOT_FOUND:
+                raise
+            lines = [str(refused)]  # the key may come yet
+        if lines != shown:
+            print_lines(lines)
+            shown = lines
+        pause(WATCH_PERIOD_S)
+
+
+def _dev(_: AdminService, given: Given) -> None:
+    from geminga_cli.local_functions import dev  # noqa: PLC0415 - loads the functions worker
+
+    dev(KIND, given)
 
 
 def _upload(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
@@ -268,11 +294,25 @@ def _download(service: AdminService, given: Given) -> None:
     service.download(f"{where(KIND, given)}/download", query, given.destination_file)
 
 
+PACKAGES = ("--py", "--jar", "--go")
+# As upstream's asks.
+WATCH_PERIOD_S = 1.0
+pause = Event().wait
 INSTANCE = option("--instance-id", read=int, metavar="N", help="of this instance alone, from 0 on")
 STATE_HELP = 'JSON: {"key": "k", "stringValue": "v"}, or numberValue, or byteValue in base64'
 
 OPERATIONS = (
     *operations_of(KIND),
+    Operation(
+        "dev",
+        "run a function on this machine, show its messages, and start it anew when it is saved",
+        (
+            place("file", "the module of the function, FILE.py", read=Path),
+            *(each for each in config_arguments(KIND) if each.names[0] not in PACKAGES),
+            *LOCAL,
+        ),
+        _dev,
+    ),
     Operation(
         "stats",
         "show what the instances of a function counted",
@@ -299,7 +339,11 @@ OPERATIONS = (
     Operation(
         "querystate",
         "show the state of a key",
-        (*NAMES, option("-k", "--key", required=True, metavar="KEY", help="the key")),
+        (
+            *NAMES,
+            option("-k", "--key", required=True, metavar="KEY", help="the key"),
+            switch("-w", "--watch", help="show each change of it, until Ctrl-C"),
+        ),
         _get_state,
     ),
     Operation(

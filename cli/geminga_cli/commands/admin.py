@@ -12,7 +12,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from geminga_cli.admin.errors import AdminRefused, BrokerUnreachable, InvalidUse
+from geminga_cli.admin.errors import (
+    AdminRefused,
+    BrokerUnreachable,
+    InvalidUse,
+    LocalRunFailed,
+)
 from geminga_cli.admin.operation import Operation
 from geminga_cli.admin.options import add_service_options, service_of
 from geminga_cli.output import print_lines
@@ -62,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with service_of(options) as service:
             answer = operation.does(service, given)
-    except (AdminRefused, BrokerUnreachable) as error:
+    except (AdminRefused, BrokerUnreachable, LocalRunFailed) as error:
         print(f"geminga: {error}", file=sys.stderr)
         return EXIT_REFUSED
     except (InvalidUse, argparse.ArgumentTypeError) as error:

@@ -12,8 +12,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from tests.unit.geminga_cli.admin.recording_service import Asked, RecordingService
+from tests.unit.geminga_cli.admin.test_operation import ADDED_WORDS, UPSTREAM
 
-from geminga_cli.admin.errors import InvalidUse
+from geminga_cli.admin import functions
+from geminga_cli.admin.errors import AdminRefused, InvalidUse
 from geminga_cli.admin.service import FormPart
 from geminga_cli.commands.admin import operations_of
 
@@ -64,6 +66,16 @@ CONFIG_FILES: Mapping[str, dict[str, object]] = {
         "archive": PACKAGE,
     },
 }
+
+
+# Of ours alone.
+ADDED = {
+    "create": {"--no-wait"},
+    "update": {"--no-wait"},
+    # Upstream has them for functions, and not for sources and sinks.
+    "localrun": {"--instance-id-offset", "--instanceIdOffset", "--web-service-url"},
+}
+OF_WORKERS = ("functions", "sources", "sinks", "functions-worker")
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +138,53 @@ def test_an_option_goes_before_the_config_file() -> None:
     asked = done("functions create --function-config-file f.yaml --parallelism 7 --name g")
     (config,) = (json.loads(str(part.content)) for part in asked.parts if part.name != "data")
     assert config == CONFIG_FILES["f.yaml"] | {"parallelism": 7, "name": "g"}
+
+
+@pytest.mark.parametrize("group", OF_WORKERS)
+def test_workers_are_asked_by_all_words_of_upstream_and_few_more(group: str) -> None:
+    words = {each.word for each in operations_of(group)}
+    assert words == set(UPSTREAM[group]) | ADDED_WORDS.get(group, set())
+    for each in operations_of(group):
+        if each.word in ADDED_WORDS.get(group, ()):
+            continue
+        ours = {name for known in each.arguments for name in known.names}
+        assert ours - set(UPSTREAM[group][each.word]) <= ADDED.get(each.word, set())
+
+
+@pytest.mark.parametrize("word", ["create", "update"])
+def test_a_worker_waits_unless_it_is_told_not_to(word: str) -> None:
+    line = f"functions {word} --function-config-file f.yaml"
+    path = "/admin/v3/functions/acme/ns/f"
+    assert (done(line).path, done(f"{line} --no-wait").path) == (path, f"{path}?wait=false")
+
+
+def test_a_watched_state_is_shown_when_it_changes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operation = next(each for each in operations_of("functions") if each.word == "querystate")
+    parser = argparse.ArgumentParser()
+    for argument in operation.arguments:
+        argument.add_to(parser)
+    missing = AdminRefused(404, "key 'k' doesn't exist.")
+    answers: list[Any] = [missing, {"numberValue": 1}, {"numberValue": 1}, {"numberValue": 2}]
+
+    class Service(RecordingService):
+        def ask(self, *_: object) -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    def no_wait(_: object) -> None:
+        if not answers:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(functions, "pause", no_wait)
+    with pytest.raises(KeyboardInterrupt):
+        operation.does(Service(), parser.parse_args(["--name", "f", "-k", "k", "-w"]))
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "key 'k' doesn't exist. (HTTP 404)"
+    assert [line.split()[-1] for line in shown[1:]] == ["1", "2"]
 
 
 @pytest.mark.parametrize(

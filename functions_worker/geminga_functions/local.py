@@ -1,0 +1,200 @@
+"""Instances of one function, source or sink on this machine, without a worker: what ``localrun``
+and ``dev`` of the command line start as a process.
+
+``python -m geminga_functions.local`` reads a ``LocalRun`` as a line of JSON from its standard input
+and runs until that ends: the one who started it closes it, or is gone. No lease and no leader:
+nothing keeps the same function from running elsewhere at the same time, as a part of the same
+subscription. Its state is a lane of its own, so that instances of workers keep theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import geminga
+from geminga_functions.api import definition_of
+from geminga_functions.definitions.functions import INPUTS, function_details
+from geminga_functions.definitions.members import Config
+from geminga_functions.definitions.sinks import sink_details
+from geminga_functions.definitions.sources import source_details
+from geminga_functions.errors import FunctionNotLoaded
+from geminga_functions.instance.loading import Loader
+from geminga_functions.instance.running import Instance
+from geminga_functions.instance.serving import failure_of
+from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX, Outcome
+from geminga_functions.instance.spec import InstanceSpec
+from geminga_functions.instance.status import trace_of
+from geminga_functions.names import FunctionName
+from geminga_functions.state.changelog import ChangelogState
+from geminga_protocol.functions.functions_pb2 import FunctionDetails
+from geminga_runtime.clock import SystemClock
+
+MODULE = "geminga_functions.local"
+DETAILS_OF = {"function": function_details, "source": source_details, "sink": sink_details}
+# What messages that are begun may take when it is stopped.
+STOP_TIMEOUT_S = 5.0
+# A longer value is cut where it is shown.
+SHOWN_CHARACTERS_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRun:
+    """What is to run. ``kind`` is a function, source or sink; ``package`` its file, empty for what
+    is built in, and ``import_paths`` the folders of its modules. ``is_shown`` has each input,
+    result and traceback shown. The class may be left out of the config of a function in a module:
+    it is then the one that the module defines."""
+
+    kind: str
+    config: Config
+    package: str
+    import_paths: list[str]
+    service_url: str
+    web_url: str
+    state_directory: str
+    first_instance: int = 0
+    is_shown: bool = False
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+
+def main() -> None:
+    """Run what standard input says; exits with 1 where it fails."""
+    local = LocalRun(**json.loads(sys.stdin.buffer.readline()))
+    try:
+        asyncio.run(_run(local))
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - the author of the function is told
+        print(failure_of(error).trace, file=sys.stderr)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads of the user's would be waited for.
+    os._exit(code)
+
+
+async def _run(local: LocalRun) -> None:
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[None] = loop.create_future()
+
+    def follow() -> None:
+        sys.stdin.buffer.read()
+        loop.call_soon_threadsafe(stop.set_result, None)
+
+    threading.Thread(target=follow, name="end of standard input", daemon=True).start()
+    loader = Loader([Path(path) for path in local.import_paths], is_alone=True)
+    details = details_of(local, loader)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(geminga.connect(local.service_url))
+        instances: list[Instance] = []
+        for number in range(local.first_instance, local.first_instance + details.parallelism):
+            spec = _spec(local, details, number)
+            state = await stack.enter_async_context(
+                ChangelogState(
+                    client, spec.functions_namespace, spec.name.function, f"local-{number}"
+                )
+            )
+            made = ShownInstance if local.is_shown else Instance
+            instance = made(spec, client, SystemClock(), loader, state=state)
+            instances.append(await stack.enter_async_context(instance))
+        inputs = ", ".join(sorted(details.source.inputSpecs)) or "a source"
+        print(f"{details.name} runs: {inputs} -> {details.sink.topic or 'nowhere'}", flush=True)
+        failures = [each.failure for each in instances]
+        await asyncio.wait([stop, *failures], return_when=asyncio.FIRST_COMPLETED)
+        for failure in failures:
+            if failure.done():
+                await failure
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await asyncio.gather(*[each.stop() for each in instances])
+
+
+def _spec(local: LocalRun, details: FunctionDetails, number: int) -> InstanceSpec:
+    return InstanceSpec(
+        details,
+        number,
+        1,
+        "local",
+        "local",
+        local.service_url,
+        local.web_url,
+        Path(local.package) if local.package else None,
+        tuple(Path(path) for path in local.import_paths),
+        Path(local.state_directory),
+    )
+
+
+def details_of(local: LocalRun, loader: Loader) -> FunctionDetails:
+    """What is to run, with what a function says of itself where the config does not.
+
+    Raises ``InvalidDefinition``, ``FunctionNotLoaded``.
+    """
+    config = dict(local.config)
+    if local.kind == "function":
+        name = config.get("className") or _defined_in(loader, Path(local.package).stem)
+        found = loader.find(name)
+        definition = definition_of(
+            found if not isinstance(found, ModuleType) else getattr(found, "process", None)
+        )
+        if definition is not None:
+            inputs = {} if any(map(config.get, INPUTS)) else {"inputs": list(definition.inputs)}
+            said = {"output": definition.output, "logTopic": definition.log_topic}
+            config = {**definition.settings, **said, **inputs, **config}
+        config["className"] = name
+    name = FunctionName(config["tenant"], config["namespace"], config["name"])
+    return DETAILS_OF[local.kind](name, config)
+
+
+def _defined_in(loader: Loader, module_name: str) -> str:
+    """The name of the function of a module: ``process``, or the one that is decorated."""
+    module = loader.find(module_name)
+    if hasattr(module, "process"):
+        return module_name
+    defined = [
+        name
+        for name, value in vars(module).items()
+        if definition_of(value) is not None and value.__module__ == module.__name__
+    ]
+    if len(defined) != 1:
+        raise FunctionNotLoaded(
+            f"{module_name}.py has no function 'process' and {len(defined)} that are decorated by "
+            "'geminga_functions.function': say --classname"
+        )
+    return f"{module_name}.{defined[0]}"
+
+
+class ShownInstance(Instance):
+    """An instance that shows what its function is given, and what comes of it."""
+
+    def _with_results(self, outcome: Outcome, results: list[Any]) -> Outcome:
+        outcome = super()._with_results(outcome, results)
+        if outcome.error is None:
+            _show("<-", outcome.message.data)
+            for each in results:
+                _show("->", each)
+        return outcome
+
+    def _refused(self, outcome: Outcome, error: BaseException, *, is_user_error: bool) -> Outcome:
+        _show("<-", outcome.message.data)
+        print(trace_of(error, TRACE_CHARACTERS_MAX), flush=True)
+        return super()._refused(outcome, error, is_user_error=is_user_error)
+
+
+def _show(sign: str, value: object) -> None:
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    # Whatever a message holds, a terminal takes no orders of it.
+    plain = "".join(each if each.isprintable() else " " for each in text[:SHOWN_CHARACTERS_MAX])
+    print(f"{sign} {plain}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
