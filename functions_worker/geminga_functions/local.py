@@ -138,7 +138,7 @@ def details_of(local: LocalRun, loader: Loader) -> FunctionDetails:
 
     Raises ``InvalidDefinition``, ``FunctionNotLoaded``.
     """
-    config = dict(local.config)
+    config: Config = dict(local.config)
     if local.kind == "function":
         name = config.get("className") or _defined_in(loader, Path(local.package).stem)
         found = loader.find(name)
@@ -148,7 +148,7 @@ def details_of(local: LocalRun, loader: Loader) -> FunctionDetails:
         if definition is not None:
             inputs = {} if any(map(config.get, INPUTS)) else {"inputs": list(definition.inputs)}
             said = {"output": definition.output, "logTopic": definition.log_topic}
-            config = {**definition.settings, **said, **inputs, **config}
+            config = dict[str, Any](definition.settings) | said | inputs | config
         config["className"] = name
     name = FunctionName(config["tenant"], config["namespace"], config["name"])
     return DETAILS_OF[local.kind](name, config)

@@ -38,7 +38,7 @@ async def get_config_definition(request: Request) -> Response:
     name = path_value(request, "name")
     connector = BUILTIN.get(name)
     wanted = Source if "/source" in request.url.path else Sink
-    if connector is None or not issubclass(connector, wanted):
+    if connector is None or wanted not in connector.__mro__:
         raise RestError(404, f"There is no built-in {wanted.__name__.lower()} {name!r}")
     return Json(
         [

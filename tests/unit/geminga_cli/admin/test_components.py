@@ -168,12 +168,13 @@ def test_a_watched_state_is_shown_when_it_changes(
     missing = AdminRefused(404, "key 'k' doesn't exist.")
     answers: list[Any] = [missing, {"numberValue": 1}, {"numberValue": 1}, {"numberValue": 2}]
 
-    class Service(RecordingService):
-        def ask(self, *_: object) -> Any:
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+    def answer(*_: object) -> Any:
+        if isinstance(found := answers.pop(0), Exception):
+            raise found
+        return found
+
+    service = RecordingService()
+    monkeypatch.setattr(service, "ask", answer)
 
     def no_wait(_: object) -> None:
         if not answers:
@@ -181,7 +182,7 @@ def test_a_watched_state_is_shown_when_it_changes(
 
     monkeypatch.setattr(functions, "pause", no_wait)
     with pytest.raises(KeyboardInterrupt):
-        operation.does(Service(), parser.parse_args(["--name", "f", "-k", "k", "-w"]))
+        operation.does(service, parser.parse_args(["--name", "f", "-k", "k", "-w"]))
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "key 'k' doesn't exist. (HTTP 404)"
     assert [line.split()[-1] for line in shown[1:]] == ["1", "2"]
