@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from geminga_functions.errors import InvalidName
 
 # What of a path is still readable in the name of its topic; the digest makes it unique.
 SLUG_CHARACTERS_MAX = 100
+# File systems take 255 bytes, of which endings and numbers of instances need some.
+NAME_BYTES_MAX = 200
 NOT_IN_SLUGS = re.compile(r"[^A-Za-z0-9.-]+")
 
 
@@ -28,6 +31,20 @@ class FunctionName:
         if len(parts) != 3 or not all(parts):
             raise InvalidName(text, "tenant/namespace/name")
         return cls(*parts)
+
+    def check_new(self) -> None:
+        """A function may be created with this name. Raises ``InvalidName``: folders and files of
+        its instances are named after it, and lines of logs show it."""
+        is_folder = self.name not in {".", ".."} and not {"/", "\\"} & set(self.name)
+        is_short = len(self.name.encode(errors="replace")) <= NAME_BYTES_MAX
+        if not (is_folder and is_short and self.name.isprintable()):
+            form = f"printable characters, {NAME_BYTES_MAX} bytes at most, without slashes"
+            raise InvalidName(self.name, form)
+
+    @property
+    def url_path(self) -> str:
+        """The three names as parts of a path in a URL."""
+        return "/".join(quote(part, safe="") for part in (self.tenant, self.namespace, self.name))
 
     def __str__(self) -> str:
         return f"{self.tenant}/{self.namespace}/{self.name}"

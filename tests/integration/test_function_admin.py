@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -147,6 +148,81 @@ async def test_what_cannot_be_leaves_nothing_behind(workers: Workers) -> None:
         assert (refused.status_code, refused.json()["reason"]) == (400, reason)
     topics = await workers.topics()
     assert not [each for each in topics if name in each]
+
+
+@pytest.mark.parametrize(
+    "text", ["na me", "n\u00e4me", "a?b#c", "a%2e", "a:1", "\u51fd\u6570", "x" * 200]
+)
+async def test_a_name_may_have_any_printable_characters(workers: Workers, text: str) -> None:
+    leader, follower = workers.http
+    url = f"/admin/v3/functions/public/default/{quote(text, safe='')}"
+    config = config_of(f"f{uuid4().hex[:8]}")
+    for http, other in ((follower, leader), (leader, follower)):
+        assert (await http.post(url, files=form(GOOD, **config))).status_code == 204
+        for each in (http, other):
+            assert (await each.get(f"{url}/status")).json()["numRunning"] == 1
+        assert (await other.post(f"{url}/restart")).status_code == 204
+        assert (await http.delete(url)).status_code == 204
+
+
+@pytest.mark.parametrize("text", ["%2e%2e", "a%2Fb", "a%5Cb", "a%0Ab", "a%00b", "x" * 201])
+async def test_other_names_are_refused(workers: Workers, text: str) -> None:
+    leader, _ = workers.http
+    # As it is: clients take dots out of paths.
+    url = httpx.URL(str(leader.base_url)).copy_with(
+        raw_path=f"/admin/v3/functions/public/default/{text}".encode()
+    )
+    refused = await leader.post(url, files=form(GOOD, **config_of("f")))
+    assert refused.status_code == 400
+    assert "is no name of the form" in refused.json()["reason"]
+
+
+@pytest.mark.parametrize(
+    ("file_name", "reason"),
+    [
+        ("f.jar", "f.jar is a Java archive: this worker runs Python alone"),
+        ("..", ".. is no package: those are .py, .zip or .whl files"),
+        ("x" * 300 + ".py", "or has more than 255 bytes"),
+    ],
+)
+async def test_a_file_that_is_no_package_is_not_stored(
+    workers: Workers, file_name: str, reason: str
+) -> None:
+    leader, _ = workers.http
+    name = f"f{uuid4().hex[:8]}"
+    files = form(None, **config_of(name)) | {"data": (file_name, GOOD.encode())}
+    refused = await leader.post(f"/admin/v3/functions/public/default/{name}", files=files)
+    assert refused.status_code == 400
+    assert reason in refused.json()["reason"]
+    assert not [each for each in await workers.topics() if name in each]
+
+
+async def test_an_update_that_changes_nothing_is_refused(workers: Workers) -> None:
+    _, http = workers.http
+    name = f"f{uuid4().hex[:8]}"
+    url = f"/admin/v3/functions/public/default/{name}"
+    assert (await http.post(url, files=form(GOOD, **config_of(name)))).status_code == 204
+    # What ``pulsar-admin`` sends where nothing is asked for but the function itself.
+    unsaid = {"outputSchemaType": "", "forwardSourceMessageProperty": True}
+    for config in ({}, unsaid, {"parallelism": 1}, {"className": "user_code"}):
+        refused = await http.put(url, files=form(None, **config))
+        assert (refused.status_code, refused.json()["reason"]) == (400, "Update contains no change")
+    assert (await http.put(url, files=form(None, parallelism=2))).status_code == 204
+    assert (await http.delete(url)).status_code == 204
+
+
+async def test_a_name_that_is_used_again_tells_nothing_of_the_former_function(
+    workers: Workers,
+) -> None:
+    _, http = workers.http
+    name = f"f{uuid4().hex[:8]}"
+    url = f"/admin/v3/functions/public/default/{name}"
+    for _ in range(3):
+        broken = await http.post(url, files=form(BROKEN, **config_of(name)))
+        assert broken.status_code == 400
+        assert (await http.delete(url)).status_code == 204
+        assert (await http.post(url, files=form(GOOD, **config_of(name)))).status_code == 204
+        assert (await http.delete(url)).status_code == 204
 
 
 async def test_every_worker_knows_the_cluster(workers: Workers) -> None:

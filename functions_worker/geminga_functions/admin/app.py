@@ -13,6 +13,7 @@ from geminga_functions.errors import (
     InvalidName,
     NotLeader,
     PackageError,
+    PackageRefused,
     PackageTooLarge,
 )
 from geminga_functions.worker import Worker
@@ -36,6 +37,7 @@ answer_error = answer_errors(
         InvalidName: 400,
         InvalidDefinition: 400,
         PackageTooLarge: 413,
+        PackageRefused: 400,
         PackageError: 500,
         NotLeader: 503,
         ClusterUnknown: 503,

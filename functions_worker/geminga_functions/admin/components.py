@@ -108,6 +108,7 @@ async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
     """Create it: a form with its config and its package. The answer waits until the first
     instance runs; where the user's code fails, it is 400 with the traceback. ``wait=false`` answers
     once it is stored."""
+    name.check_new()
     await _check_namespace(facade, name)
     if facade.find(name) is not None:
         raise RestError(400, f"{kind.word} {name.name} already exists")
@@ -147,7 +148,9 @@ def _created(kind: Kind, name: FunctionName, upload: Upload, created_ms: int) ->
     if upload.config is None:
         raise RestError(400, f"{kind.word} config is not provided")
     details = kind.details_of(name, upload.config)
-    metadata = FunctionMetaData(functionDetails=details, createTime=created_ms)
+    # A name that is used again goes on above its former versions: what workers still tell of the
+    # function that had it is not taken for this one's.
+    metadata = FunctionMetaData(functionDetails=details, createTime=created_ms, version=created_ms)
     _set_package(kind, metadata, upload)
     return metadata
 
@@ -173,9 +176,10 @@ def _set_package(kind: Kind, metadata: FunctionMetaData, upload: Upload) -> None
 def _changed(
     kind: Kind, name: FunctionName, upload: Upload, existing: FunctionMetaData
 ) -> FunctionMetaData:
-    config = kind.updated(kind.config_of(existing.functionDetails), upload.config or {})
-    details = kind.details_of(name, config)
-    if details == existing.functionDetails and not upload.package_path:
+    before = kind.config_of(existing.functionDetails)
+    details = kind.details_of(name, kind.updated(before, upload.config or {}))
+    # Both by way of a config, which says the defaults of all that is not set.
+    if details == kind.details_of(name, before) and not upload.package_path:
         raise RestError(400, "Update contains no change")
     metadata = _next_version(existing)
     metadata.functionDetails.CopyFrom(details)

@@ -68,7 +68,7 @@ class Facade:
         content_type, body = _form(metadata.SerializeToString(), is_removal=is_removal)
         call = RestCall(
             "PUT",
-            f"{leader.url}{LEADER_PATH}/{name}",
+            f"{leader.url}{LEADER_PATH}/{name.url_path}",
             {"Content-Type": content_type},
             body,
             timeout_s=LEADER_TIMEOUT_S,
@@ -214,7 +214,7 @@ class Facade:
 
 def instance_path(instance: InstanceName) -> str:
     """Where a worker says what it sees of an instance."""
-    return f"{INSTANCES_PATH}/{instance.function}/{instance.instance}"
+    return f"{INSTANCES_PATH}/{instance.function.url_path}/{instance.instance}"
 
 
 def _form(metadata: bytes, *, is_removal: bool) -> tuple[str, bytes]:

@@ -26,6 +26,7 @@ from geminga_functions.admin.kinds import FUNCTIONS, Kind
 from geminga_functions.definitions.members import Config, parse
 from geminga_functions.names import FunctionName
 from geminga_functions.packages.cache import BUILT_IN
+from geminga_functions.packages.unpacking import check_file_name
 from geminga_server.rest.errors import RestError
 
 SCHEMES = {"http", "https", "file"}
@@ -69,6 +70,7 @@ class Upload:
     ) -> None:
         if self.package_path:
             raise RestError(400, "The form has more than one package")
+        check_file_name(file_name)
         path = f"{name}/{uuid4()}-{file_name}"
         await facade.worker.runtime.packages.store(path, file_name, chunks)
         self.package_path, self.file_name = path, file_name

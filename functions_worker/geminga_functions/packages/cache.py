@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from geminga_functions.errors import PackageRefused
 from geminga_functions.packages.environments import Environments
-from geminga_functions.packages.unpacking import unpack
+from geminga_functions.packages.unpacking import check_file_name, unpack
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
@@ -119,8 +118,7 @@ class PackageCache(Service):
             return error
 
     async def _prepare(self, path: str, file_name: str, folder: Path) -> Prepared:
-        if not file_name or Path(file_name).name != file_name:
-            raise PackageRefused(f"{file_name!r} is no name of a file")
+        check_file_name(file_name)
         (folder / "file").mkdir(parents=True)
         file = folder / "file" / file_name
         await self._fetch(path, file)

@@ -20,6 +20,11 @@ from geminga_functions.errors import PackageRefused
 UNPACKED_BYTES_MAX: Final = 8 * 1024 * 1024 * 1024
 UNPACKED_FILES_MAX: Final = 200_000
 
+PACKAGES: Final = {".py", ".zip", ".whl"}
+JAVA: Final = {".jar", ".nar"}
+# As file systems have it.
+NAME_BYTES_MAX: Final = 255
+
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
@@ -36,19 +41,29 @@ def unpack(file: Path, target: Path) -> Unpacked:
 
     Raises ``PackageRefused``, ``OSError``.
     """
+    check_file_name(file.name)
     match file.suffix:
         case ".py":
             return Unpacked((file.parent,))
         case ".whl":
             _extract(file, target)
             return Unpacked((target,), _required_by_wheel(target))
-        case ".zip":
+        case _:
             _extract(file, target)
             return _in_zip(target, file.stem)
-        case ".jar" | ".nar":
-            raise PackageRefused(f"{file.name} is a Java archive: this worker runs Python alone")
-        case _:
-            raise PackageRefused(f"{file.name} is no package: those are .py, .zip or .whl files")
+
+
+def check_file_name(name: str) -> None:
+    """Raises ``PackageRefused`` where a file with that name is no package."""
+    if not name or Path(name).name != name or len(name.encode(errors="replace")) > NAME_BYTES_MAX:
+        raise PackageRefused(
+            f"{name!r} is no name of a file, or has more than {NAME_BYTES_MAX} bytes"
+        )
+    suffix = Path(name).suffix
+    if suffix in JAVA:
+        raise PackageRefused(f"{name} is a Java archive: this worker runs Python alone")
+    if suffix not in PACKAGES:
+        raise PackageRefused(f"{name} is no package: those are .py, .zip or .whl files")
 
 
 def _extract(file: Path, target: Path) -> None:
