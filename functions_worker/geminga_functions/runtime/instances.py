@@ -93,11 +93,16 @@ class Instances(Service):
         self._lease_timer: asyncio.TimerHandle | None = None
         self._keepers: dict[InstanceName, Keeper] = {}
         self._has_changed = asyncio.Event()
+        self._is_ending = False
 
     # --- InstanceHost -------------------------------------------------------------------------
 
     def assign(self, assigned: Mapping[InstanceName, FunctionMetaData]) -> None:
-        """Run these instances and no others; returns at once."""
+        """Run these instances and no others; returns at once. Nothing begins any more once this
+        service closes: what is assigned meanwhile, as after another worker's end, would live as
+        long as its closing may take."""
+        if self._is_ending:
+            return
         for name, keeper in self._keepers.items():
             if name not in assigned:
                 keeper.want(None)
@@ -160,6 +165,7 @@ class Instances(Service):
     async def _end_tasks(self) -> None:
         # In order: a task that is cancelled a second time has no time to stop its instance.
         self.assign({})
+        self._is_ending = True
         with suppress(TimeoutError):
             async with asyncio.timeout(self.config.stop_timeout_s + KILL_TIMEOUT_S):
                 while self._keepers:

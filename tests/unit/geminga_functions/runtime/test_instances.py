@@ -459,3 +459,18 @@ async def test_whatever_happens_no_instance_runs_twice_or_without_a_lease(
     assert sorted(world.packages.used) == sorted(
         wanted.packageLocation.packagePath for wanted in assigned.values()
     )
+
+
+async def test_what_is_assigned_while_it_closes_does_not_hold_it_up(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.instances:
+        world.lease(FOR_EVER_S)
+        world.instances.assign({ONE: metadata(1)})
+        await world.settled()
+        # Another worker has ended, say: the leader gives its instances to this one.
+        asyncio.get_running_loop().call_later(
+            0.1, world.instances.assign, {ONE: metadata(1), TWO: metadata(1)}
+        )
+        began_s = world.clock.monotonic()
+    assert world.clock.monotonic() - began_s == pytest.approx(0.5)  # what stopping takes
+    assert len(world.runner.begun) == 1
