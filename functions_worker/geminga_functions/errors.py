@@ -10,7 +10,6 @@
     ├── ClusterUnknown          which workers there are cannot be found out
     ├── FunctionNotLoaded       the user's code cannot be loaded
     ├── InstanceFailed          an instance cannot go on
-    ├── StateUnavailable        a function uses state and has none
     ├── StateDamaged            what a lane of state holds is no record of state
     ├── StateChanged            a state was changed meanwhile by a writer that should have ended
     ├── StateTooLarge           what is to be stored together is more than a broker takes at once
@@ -144,16 +143,6 @@ class InstanceFailed(GemingaError):
     def __init__(self, reason: str, *, is_user_error: bool = False) -> None:
         super().__init__(reason)
         self.is_user_error = is_user_error
-
-
-class StateUnavailable(GemingaError):
-    """A function uses state, and its instance has none."""
-
-    code: ClassVar[str] = "StateUnavailable"
-
-    def __init__(self, key: str) -> None:
-        super().__init__(f"the state of {key!r} cannot be used: this instance has no state store")
-        self.key = key
 
 
 class StateDamaged(GemingaError):

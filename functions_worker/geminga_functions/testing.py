@@ -126,7 +126,7 @@ async def _run_in_memory(
         cast(geminga.Client, topics),
         SimulatedClock(),
         loader,
-        state=state,
+        state,
         threads=_Here(),
     )
     await _process(instance, topics)

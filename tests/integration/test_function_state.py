@@ -13,6 +13,7 @@ from tests.integration.cluster_process import StandaloneProcess
 import geminga
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import REST_LANE, ChangelogState
+from geminga_functions.state.changes import Changes
 
 pytestmark = pytest.mark.integration
 
@@ -32,6 +33,12 @@ def open_state(client: geminga.Client) -> Callable[[str], ChangelogState]:
     return lambda lane: ChangelogState(client, "public/functions", function, lane)
 
 
+def change(state: ChangelogState, method: str, *arguments: object) -> None:
+    changes = Changes(state)
+    getattr(changes, method)(*arguments)
+    state.apply(changes)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         while not condition():  # noqa: ASYNC110 - what a reader takes in wakes nothing
@@ -44,9 +51,9 @@ async def test_instances_share_values_and_counters(
     async with open_state("0") as first, open_state("1") as second:
         assert first.get("value") is None
         assert second.counter("count") == 0
-        first.put("value", b"of the first")
-        first.increment("count", 5)
-        second.increment("count", 7)
+        change(first, "put", "value", b"of the first")
+        change(first, "increment", "count", 5)
+        change(second, "increment", "count", 7)
         await first.commit()
         await second.commit()
         await until(lambda: second.get("value") == b"of the first")
@@ -56,12 +63,12 @@ async def test_instances_share_values_and_counters(
 async def test_state_outlives_its_instances(open_state: Callable[[str], ChangelogState]) -> None:
     async with open_state("0") as first, open_state(REST_LANE) as rest:
         for number in range(10):
-            first.put(f"key {number}", b"%d" % number)
-            first.increment("count", 1)
+            change(first, "put", f"key {number}", b"%d" % number)
+            change(first, "increment", "count", 1)
             await first.commit()
-        first.delete("key 3")
+        change(first, "delete", "key 3")
         await first.commit()
-        rest.put("key 4", b"of REST")
+        change(rest, "put", "key 4", b"of REST")
         await rest.commit()
     async with open_state("5") as later:
         assert later.get("key 9") == b"9"
@@ -74,9 +81,9 @@ async def test_what_was_not_committed_is_not_there(
     open_state: Callable[[str], ChangelogState],
 ) -> None:
     async with open_state("0") as first:
-        first.put("value", b"1")
+        change(first, "put", "value", b"1")
         await first.commit()
-        first.put("value", b"2")
+        change(first, "put", "value", b"2")
     async with open_state("0") as later:
         assert later.get("value") == b"1"
 
@@ -85,13 +92,13 @@ async def test_an_instance_that_was_replaced_changes_nothing_more(
     open_state: Callable[[str], ChangelogState],
 ) -> None:
     async with open_state("0") as old:
-        old.increment("count", 1)
+        change(old, "increment", "count", 1)
         await old.commit()
         async with open_state("0") as new:
             assert new.counter("count") == 1
-            new.increment("count", 1)
+            change(new, "increment", "count", 1)
             await new.commit()
-            old.increment("count", 100)
+            change(old, "increment", "count", 100)
             with pytest.raises(geminga.ProducerFenced):
                 await old.commit()
     async with open_state("0") as later:

@@ -17,6 +17,7 @@ from geminga_functions.admin.facade import Facade
 from geminga_functions.admin.forms import parts_of
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import REST_LANE, ChangelogState
+from geminga_functions.state.changes import Changes
 from geminga_server.rest.answers import Json, no_content
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import path_value
@@ -75,20 +76,22 @@ async def put_state(
     if given.get("key") not in (None, key):
         raise RestError(400, "The key in the path is another one than that of the state")
     async with _state(facade, name) as state:
-        _set(state, key, given)
+        changes = Changes(state)
+        _set(changes, key, given)
+        state.apply(changes)
         await state.commit()
     return no_content()
 
 
-def _set(state: ChangelogState, key: str, given: dict[str, Any]) -> None:
+def _set(changes: Changes, key: str, given: dict[str, Any]) -> None:
     match given:
         case {"numberValue": int(number)} if -INT64 <= number < INT64:
-            state.increment(key, number - state.counter(key))
+            changes.increment(key, number - changes.counter(key))
         case {"stringValue": str(text)} if text:
-            state.put(key, text.encode())
+            changes.put(key, text.encode())
         case {"byteValue": str(text)}:
             try:
-                state.put(key, base64.b64decode(text, validate=True))
+                changes.put(key, base64.b64decode(text, validate=True))
             except binascii.Error:
                 raise RestError(400, "byteValue should be Base64") from None
         case _:

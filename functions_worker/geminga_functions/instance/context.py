@@ -18,8 +18,8 @@ import geminga
 from geminga_functions.api import SerDe
 from geminga_functions.instance.loading import Loader, instantiate
 from geminga_functions.instance.spec import InstanceSpec
-from geminga_functions.instance.state import StateStore
 from geminga_functions.instance.status import Counters
+from geminga_functions.state.changes import Changes
 
 IDENTITY_SERDE = "serde.IdentitySerDe"
 # Bits of an entry id in the sequence ids that `get_message_sequence_id` gives, as upstream's.
@@ -103,7 +103,7 @@ class Context:
         spec: InstanceSpec,
         services: Services,
         loader: Loader,
-        state: StateStore,
+        changes: Changes,
         counters: Counters,
         logger: logging.Logger,
         secrets: Callable[[str, Any], str | None],
@@ -112,7 +112,6 @@ class Context:
         self._spec = spec
         self._services = services
         self._loader = loader
-        self._state = state
         self._counters = counters
         self._logger = logger
         self._secrets = secrets
@@ -122,10 +121,13 @@ class Context:
         self._secrets_map: dict[str, Any] = json.loads(details.secretsMap or "{}")
         # What was published for this message: it is acknowledged after these are stored.
         self.published: list[Future[geminga.MessageId]] = []
+        # What was changed in the state for it: it counts when the message has succeeded.
+        self.changes = changes
 
-    def begin(self, message: geminga.Message[Any]) -> None:
-        """From now on ``message`` is the one that is processed."""
+    def begin(self, message: geminga.Message[Any], changes: Changes) -> None:
+        """From now on ``message`` is the one that is processed; it makes ``changes``."""
         self._message = message
+        self.changes = changes
         self.published = []
 
     @property
@@ -277,23 +279,23 @@ class Context:
 
     def incr_counter(self, key: str, amount: int) -> None:
         """Add to a counter of the function's state."""
-        self._state.increment(key, amount)
+        self.changes.increment(key, amount)
 
     def get_counter(self, key: str) -> int:
         """A counter of the function's state, 0 if it is not there."""
-        return self._state.counter(key)
+        return self.changes.counter(key)
 
     def del_counter(self, key: str) -> None:
         """Remove a counter."""
-        self._state.delete(key)
+        self.changes.delete(key)
 
     def put_state(self, key: str, value: bytes | str) -> None:
         """Set a value of the function's state; text is kept as UTF-8."""
-        self._state.put(key, value.encode() if isinstance(value, str) else bytes(value))
+        self.changes.put(key, value.encode() if isinstance(value, str) else bytes(value))
 
     def get_state(self, key: str) -> bytes | None:
         """A value of the function's state, None if it has none."""
-        return self._state.get(key)
+        return self.changes.get(key)
 
 
 # What the official client calls the options of a message, and Geminga's client.

@@ -31,8 +31,9 @@ from geminga_functions.instance.outputs import IDLE_S, Outputs
 from geminga_functions.instance.publishing import LogTopic, Publisher
 from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX, Outcome, Settler
 from geminga_functions.instance.spec import InstanceSpec
-from geminga_functions.instance.state import NoState, StateStore
+from geminga_functions.instance.state import StateStore
 from geminga_functions.instance.status import Counters, InstanceStatus, trace_of
+from geminga_functions.state.changes import Changes
 from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE, FunctionDetails
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
@@ -72,8 +73,8 @@ class Instance(Service):
         client: geminga.Client,
         clock: Clock,
         loader: Loader,
+        state: StateStore,
         *,
-        state: StateStore | None = None,
         threads: Caller | None = None,
         may_run: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -91,13 +92,13 @@ class Instance(Service):
         self._outputs = Outputs(spec, client)
         self._settler = Settler(self._outputs, self.counters, self._guarantee)
         self._publisher = Publisher(spec, self._outputs, self.counters, self._consumers)
-        self._state = state or NoState()
+        self._state = state
         self._secrets: SecretsProvider = ClearTextSecretsProvider()
         self._context = Context(
             spec,
             self._publisher,
             loader,
-            self._state,
+            Changes(state),
             self.counters,
             self.logger,
             lambda name, path: self._secrets.provide_secret(name, path),
@@ -108,6 +109,8 @@ class Instance(Service):
         self._pumps: list[asyncio.Task[Any]] = []
         self._idle: dict[asyncio.Task[Any], None] = {}
         self._now_s = clock.monotonic()  # after the last call of a plain function
+        # Makes payloads of results; None where the schema makes keys and payloads of them.
+        self._serialize: Callable[[Any], Any] | None = None
         self._turn = asyncio.Lock()  # the user's code runs for one input at a time
         self._async_room = asyncio.Semaphore(spec.async_messages_max)
         self._is_stopping = False
@@ -124,9 +127,11 @@ class Instance(Service):
             self._secrets = await self._threads.run(load)
         inputs = await self._threads.run(partial(inputs_of, loader, details, self.spec.name))
         schema = schema_of(loader, sink.schemaType, sink.typeClassName, dict(sink.schemaProperties))
-        self._serialize = (
-            None if schema is not None else serde_of(loader, sink.serDeClassName).serialize
-        )
+        if schema is None:
+            self._serialize = serde_of(loader, sink.serDeClassName).serialize
+        elif not hasattr(schema, "encode_parts"):
+            # Encoded here, so that a result which cannot be encoded is a failure of its message.
+            self._serialize, schema = schema.encode, geminga.BytesSchema(schema.schema_info)
         self._outputs.schema = schema
         if sink.producerSpec.HasField("cryptoSpec"):
             crypto = partial(encryption_of, loader, sink.producerSpec.cryptoSpec)
@@ -143,6 +148,7 @@ class Instance(Service):
         if component is not None:
             stack.push_async_callback(component.close)
             await component.open(self._context)
+            self._take_changes()
         if component is not None and details.componentType == FunctionDetails.SOURCE:
             self._sender = SourceSender(
                 component, self._outputs, self._serialize, self.counters, self._fail
@@ -267,6 +273,7 @@ class Instance(Service):
             return False
         self.counters.received += 1
         self.counters.last_invocation_ms = self._clock.wall_ms()
+        self._take_changes()
         await self._state.commit()
         await self._sender.send(record)
         self.counters.processed += 1
@@ -302,6 +309,8 @@ class Instance(Service):
             begun.append(task)
         for task in begun:
             outcome = await task
+            # An asynchronous sink may use the context that it was opened with.
+            self._take_changes()
             await self._state.commit()
             await self._settler.settle(consumer, [outcome])
 
@@ -328,7 +337,7 @@ class Instance(Service):
             value = source.value(message)
         except Exception as error:  # noqa: BLE001 - the user's code
             return self._refused(outcome, error, is_user_error=False)
-        context.begin(message)
+        context.begin(message, Changes(self._state))
         began_s = self._clock.monotonic()
         try:
             result = (
@@ -339,8 +348,7 @@ class Instance(Service):
         finally:
             self._now_s = self._clock.monotonic()
         counters.latency_s += self._now_s - began_s
-        outcome.published = context.published
-        return self._with_results(outcome, [] if result is None else [result])
+        return self._with_results(outcome, context, [] if result is None else [result])
 
     async def _process_async(self, source: Input, message: geminga.Message[Any]) -> Outcome:
         counters, function = self.counters, self._function
@@ -351,7 +359,7 @@ class Instance(Service):
             value = source.value(message)
         except Exception as error:  # noqa: BLE001 - the user's code
             return self._refused(outcome, error, is_user_error=False)
-        context.begin(message)
+        context.begin(message, Changes(self._state))
         counters.last_invocation_ms = self._clock.wall_ms()
         began_s = self._clock.monotonic()
         results: list[Any] = []
@@ -366,19 +374,26 @@ class Instance(Service):
         except BaseException as error:  # noqa: BLE001 - the user's code
             return self._refused(outcome, error, is_user_error=True)
         counters.latency_s += self._clock.monotonic() - began_s
-        outcome.published = context.published
-        return self._with_results(outcome, [each for each in results if each is not None])
+        return self._with_results(outcome, context, [each for each in results if each is not None])
 
-    def _with_results(self, outcome: Outcome, results: list[Any]) -> Outcome:
+    def _with_results(self, outcome: Outcome, context: Context, results: list[Any]) -> Outcome:
+        try:
+            if results and self._has_output and self._serialize is not None:
+                results = [bytes(self._serialize(each)) for each in results]
+            # Not before: what fails changes nothing.
+            self._state.apply(context.changes)
+        except Exception as error:  # noqa: BLE001 - the user's code
+            return self._refused(outcome, error, is_user_error=False)
+        outcome.published = context.published
         if results and self._has_output:
-            try:
-                if self._serialize is not None:
-                    results = [bytes(self._serialize(each)) for each in results]
-            except Exception as error:  # noqa: BLE001 - the user's code
-                return self._refused(outcome, error, is_user_error=False)
             outcome.results = results
         self.counters.processed += 1
         return outcome
+
+    def _take_changes(self) -> None:
+        """Apply what a source or a sink has changed by the context that it was opened with."""
+        self._state.apply(self._context.changes)
+        self._context.changes = Changes(self._state)
 
     def _refused(self, outcome: Outcome, error: BaseException, *, is_user_error: bool) -> Outcome:
         outcome.error = error

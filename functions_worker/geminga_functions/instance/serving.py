@@ -185,9 +185,7 @@ async def run(
         ChangelogState(
             client, spec.functions_namespace, spec.name.function, str(spec.number)
         ) as state,
-        Instance(
-            spec, client, SystemClock(), loader, state=state, may_run=channel.may_run
-        ) as instance,
+        Instance(spec, client, SystemClock(), loader, state, may_run=channel.may_run) as instance,
     ):
         channel.serve_status_of(instance)
         channel.send(Started())

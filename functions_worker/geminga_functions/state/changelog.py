@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 import geminga
 from geminga_functions.errors import StateChanged, StateDamaged, StateTooLarge
 from geminga_functions.names import SLUG_CHARACTERS_MAX, FunctionName, digest_of, slug_of
+from geminga_functions.state.changes import Changes
 from geminga_functions.state.table import StateTable
 from geminga_runtime.service import Service
 
@@ -59,7 +60,9 @@ class ChangelogState(Service):
         self._namespace = namespace
         self._function = function
         self._lane = lane
-        self._table = StateTable(lane)
+        self._table = StateTable()
+        # Records that are applied, and not yet stored.
+        self._uncommitted: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._producer: geminga.EntryProducer | None = None
         self._sequence_id = 0
@@ -70,32 +73,17 @@ class ChangelogState(Service):
 
     # --- StateStore
 
-    def increment(self, key: str, amount: int) -> None:
-        """As ``StateStore.increment``."""
-        with self._lock:
-            self._table.increment(key, amount)
-
     def counter(self, key: str) -> int:
-        """As ``StateStore.counter``."""
+        """As ``StateView.counter``."""
         self._is_used = True
         with self._lock:
             return self._table.counter(key)
 
-    def put(self, key: str, value: bytes) -> None:
-        """As ``StateStore.put``."""
-        with self._lock:
-            self._table.put(key, value)
-
     def get(self, key: str) -> bytes | None:
-        """As ``StateStore.get``."""
+        """As ``StateView.get``."""
         self._is_used = True
         with self._lock:
             return self._table.get(key)
-
-    def delete(self, key: str) -> None:
-        """As ``StateStore.delete``."""
-        with self._lock:
-            self._table.delete(key)
 
     def version(self, key: str) -> int:
         """The version of a value, 0 if it never had one."""
@@ -103,23 +91,30 @@ class ChangelogState(Service):
             return self._table.version(key)
 
     def has_counter(self, key: str) -> bool:
-        """Whether there is such a counter."""
+        """As ``StateView.has_counter``."""
         with self._lock:
             return self._table.has_counter(key)
+
+    def apply(self, changes: Changes) -> None:
+        """As ``State.apply``; stored by ``commit``."""
+        with self._lock:
+            records = self._table.records_of(self._lane, changes)
+            for key, record in records.items():
+                self._table.apply(self._lane, key, record)
+            self._uncommitted |= records
 
     async def commit(self) -> None:
         """Store all changes since the last commit together: all or none of them is there after a
         crash. Raises ``StateTooLarge``, and ``ClientError``: ``ProducerFenced`` where another
         instance has taken the lane."""
         with self._lock:
-            changes = self._table.take_changes()
+            changes, self._uncommitted = self._uncommitted, {}
         if not changes:
             return
         if self._producer is None:
             self._producer = await self._open_lane()
             await self._check_new_lane()
-        keys = [key for key, _ in changes]
-        payloads = [record for _, record in changes]
+        keys, payloads = list(changes), list(changes.values())
         attributes = geminga.encode_attributes(len(changes), keys=keys)
         size = sum(map(len, payloads)) + sum(map(len, attributes))
         if size > self._producer.message_bytes_max:
@@ -161,15 +156,15 @@ class ChangelogState(Service):
             self._client.reader(topic, geminga.EARLIEST, read_compacted=True)
         )
         while await reader.has_message_available():
-            self._apply(lane, await reader.read_many(READ_AT_ONCE))
+            self._take_in(lane, await reader.read_many(READ_AT_ONCE))
         if lane != self._lane:
             self.spawn(self._read_on(lane, reader), name=f"state lane {lane}")
 
     async def _read_on(self, lane: str, reader: geminga.Reader[bytes]) -> None:
         while True:
-            self._apply(lane, await reader.read_many(READ_AT_ONCE))
+            self._take_in(lane, await reader.read_many(READ_AT_ONCE))
 
-    def _apply(self, lane: str, messages: Sequence[geminga.Message[bytes]]) -> None:
+    def _take_in(self, lane: str, messages: Sequence[geminga.Message[bytes]]) -> None:
         for message in messages:
             if message.key is None:
                 raise StateDamaged(lane, "", f"message {message.id} has no key")

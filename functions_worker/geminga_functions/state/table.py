@@ -23,6 +23,7 @@ from typing import cast
 import msgpack
 
 from geminga_functions.errors import StateDamaged
+from geminga_functions.state.changes import Changes
 
 FORMAT = 1
 VALUE, COUNTER = "v:", "c:"
@@ -38,17 +39,12 @@ class Value:
 
 
 class StateTable:
-    """The state as far as it has been read, changes of one's own included.
+    """The state as far as it has been read, changes of one's own included."""
 
-    ``lane`` is the one that changes are made for; they wait in ``take_changes``.
-    """
-
-    def __init__(self, lane: str) -> None:
-        self._lane = lane
+    def __init__(self) -> None:
         self._values: dict[str, Value] = {}
         # By key and lane: the epoch, and what was added in it.
         self._counters: dict[str, dict[str, tuple[int, int]]] = {}
-        self._changed: dict[str, None] = {}
 
     # --- reading
 
@@ -77,45 +73,21 @@ class StateTable:
 
     # --- changing
 
-    def put(self, key: str, data: bytes | None) -> None:
-        """Set a value, or with None remove it."""
-        self._values[key] = Value(self.version(key) + 1, self._lane, data)
-        self._changed[VALUE + key] = None
-
-    def increment(self, key: str, amount: int) -> None:
-        """Add to a counter."""
-        epoch = self._epoch(key)
-        lanes = self._counters.setdefault(key, {})
-        own_epoch, added = lanes.get(self._lane, (epoch, 0))
-        lanes[self._lane] = (epoch, amount + (added if own_epoch == epoch else 0))
-        self._changed[COUNTER + key] = None
-
-    def delete(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
-        if self.get(key) is not None:
-            self.put(key, None)
-        if self.has_counter(key):
-            self._counters[key][self._lane] = (self._epoch(key) + 1, 0)
-            self._changed[COUNTER + key] = None
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether there is something to be stored."""
-        return bool(self._changed)
-
-    def take_changes(self) -> list[tuple[str, bytes]]:
-        """The records to be stored together, by their keys; they wait no more."""
-        changed, self._changed = self._changed, {}
-        return [(key, self._record(key)) for key in changed]
-
-    def _record(self, key: str) -> bytes:
-        kind, name = key[:2], key[2:]
-        if kind == VALUE:
-            value = self._values[name]
-            fields = [FORMAT, value.version, value.data]
-        else:
-            fields = [FORMAT, *self._counters[name][self._lane]]
-        return cast("bytes", msgpack.packb(fields))
+    def records_of(self, lane: str, changes: Changes) -> dict[str, bytes]:
+        """The records, by their keys, which make these changes in a lane once they are applied."""
+        records: dict[str, tuple[object, ...]] = {}
+        for key, data in changes.values.items():
+            if data is not None or self.get(key) is not None:
+                records[VALUE + key] = FORMAT, self.version(key) + 1, data
+        for key, change in changes.counters.items():
+            epoch = self._epoch(key)
+            own_epoch, added = self._counters.get(key, {}).get(lane, (epoch, 0))
+            if change.is_removed:
+                epoch, added = epoch + 1, 0
+            elif own_epoch != epoch:
+                added = 0
+            records[COUNTER + key] = FORMAT, epoch, added + change.added
+        return {key: cast("bytes", msgpack.packb(record)) for key, record in records.items()}
 
     # --- what lanes say
 

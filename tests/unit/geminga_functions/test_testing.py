@@ -11,7 +11,7 @@ import pytest
 
 import geminga_functions
 from geminga_functions import testing
-from geminga_functions.api import PickleSerDe, definition_of
+from geminga_functions.api import IdentitySerDe, PickleSerDe, definition_of
 from geminga_functions.errors import FunctionNotLoaded, InstanceFailed
 from geminga_functions.instance.context import Context
 from geminga_functions.instance.state import MemoryState
@@ -90,6 +90,38 @@ def test_a_function_publishes_counts_and_keeps_state() -> None:
     assert run.acknowledged == [0, 1]
     assert (state.counter("seen"), state.get("last")) == (4, b"three")
     assert run.status.user_metrics == {"length_sum": 8.0, "length_count": 2.0}
+
+
+def test_what_raises_changes_no_state() -> None:
+    def add(value: int, context: Context) -> int:
+        context.incr_counter("sum", value)
+        context.put_state("last", str(value))
+        if value == 2:
+            raise ValueError(value)
+        return context.get_counter("sum")
+
+    async def add_async(value: int, context: Context) -> int:
+        return add(value, context)
+
+    for tested in (add, add_async):
+        run = testing.run(tested, [1, 2, 3])
+        assert (run.results, run.refused) == ([1, 4], [1])
+        assert (run.state.counter("sum"), run.state.get("last")) == (4, b"3")
+
+
+def test_a_result_that_cannot_be_serialized_changes_no_state() -> None:
+    def count(value: str, context: Context) -> object:
+        context.incr_counter("count", 1)
+        return {"a set": {value}} if value == "bad" else value
+
+    class OnlyText(IdentitySerDe):
+        def serialize(self, value: object) -> bytes:
+            if not isinstance(value, str):
+                raise TypeError("no text")
+            return value.encode()
+
+    run = testing.run(count, ["good", "bad"], serde=OnlyText())
+    assert (run.results, run.refused, run.state.counter("count")) == (["good"], [1], 1)
 
 
 def test_a_word_that_no_message_has_is_the_functions_mistake() -> None:

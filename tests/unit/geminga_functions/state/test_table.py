@@ -3,39 +3,55 @@ the lanes reach them, and that no increment is lost."""
 
 from __future__ import annotations
 
-from collections import deque
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga_functions.errors import StateDamaged
+from geminga_functions.state.changes import Changes
 from geminga_functions.state.table import StateTable
 
 LANES = "012"
 KEYS = "ab"
 
 
-def exchange(tables: dict[str, StateTable]) -> None:
-    """Every table takes in what the others have changed."""
-    for lane, table in tables.items():
-        records = table.take_changes()
-        for other, its_table in tables.items():
+class Writer:
+    """A lane's writer: its table, and its records that the others have not read yet."""
+
+    def __init__(self, lane: str) -> None:
+        self.lane = lane
+        self.table = StateTable()
+        self._records: dict[str, bytes] = {}
+
+    def change(self, what: str, key: str, number: int) -> None:
+        changes = Changes(self.table)
+        match what:
+            case "put":
+                changes.put(key, b"%d" % number)
+            case "increment":
+                changes.increment(key, number)
+            case "delete":
+                changes.delete(key)
+            case _:
+                pass
+        for record_key, record in self.table.records_of(self.lane, changes).items():
+            self.table.apply(self.lane, record_key, record)
+            self._records[record_key] = record
+
+    def take(self) -> dict[str, bytes]:
+        records, self._records = self._records, {}
+        return records
+
+
+def exchange(writers: dict[str, Writer]) -> dict[str, dict[str, bytes]]:
+    """Every table takes in what the others have changed, which is returned."""
+    taken = {lane: writer.take() for lane, writer in writers.items()}
+    for lane, records in taken.items():
+        for other, writer in writers.items():
             if other != lane:
-                for key, record in records:
-                    its_table.apply(lane, key, record)
-
-
-def change(table: StateTable, what: str, key: str, number: int) -> None:
-    match what:
-        case "put":
-            table.put(key, b"%d" % number)
-        case "increment":
-            table.increment(key, number)
-        case "delete":
-            table.delete(key)
-        case _:
-            pass
+                for key, record in records.items():
+                    writer.table.apply(lane, key, record)
+    return taken
 
 
 changes = st.lists(
@@ -51,64 +67,48 @@ changes = st.lists(
 
 @given(changes)
 def test_all_come_to_the_same_state(steps: list[tuple[str, str, str, int]]) -> None:
-    tables = {lane: StateTable(lane) for lane in LANES}
+    writers = {lane: Writer(lane) for lane in LANES}
     for lane, what, key, number in steps:
         if what == "exchange":
-            exchange(tables)
+            exchange(writers)
         else:
-            change(tables[lane], what, key, number)
-    exchange(tables)
+            writers[lane].change(what, key, number)
+    exchange(writers)
+    tables = [writer.table for writer in writers.values()]
     for key in KEYS:
-        assert len({table.get(key) for table in tables.values()}) == 1
-        assert len({table.version(key) for table in tables.values()}) == 1
-        assert len({table.counter(key) for table in tables.values()}) == 1
+        assert len({table.get(key) for table in tables}) == 1
+        assert len({table.version(key) for table in tables}) == 1
+        assert len({table.counter(key) for table in tables}) == 1
 
 
 @given(st.lists(st.tuples(st.sampled_from(LANES), st.integers(-9, 9), st.booleans()), max_size=40))
 def test_no_increment_is_lost(steps: list[tuple[str, int, bool]]) -> None:
-    tables = {lane: StateTable(lane) for lane in LANES}
+    writers = {lane: Writer(lane) for lane in LANES}
     for lane, amount, is_exchanged in steps:
-        tables[lane].increment("a", amount)
+        writers[lane].change("increment", "a", amount)
         if is_exchanged:
-            exchange(tables)
-    exchange(tables)
+            exchange(writers)
+    exchange(writers)
     total = sum(amount for _, amount, _ in steps)
-    assert [table.counter("a") for table in tables.values()] == [total] * 3
+    assert [writer.table.counter("a") for writer in writers.values()] == [total] * 3
 
 
 @given(changes)
 def test_compaction_of_the_lanes_changes_nothing(steps: list[tuple[str, str, str, int]]) -> None:
     """A new reader gets of each lane the newest record of each key, and the lanes one by one."""
-    tables = {lane: StateTable(lane) for lane in LANES}
-    kept: dict[str, deque[tuple[str, bytes]]] = {lane: deque() for lane in LANES}
-
-    def share() -> None:
-        for lane, table in tables.items():
-            records = table.take_changes()
-            kept[lane].extend(records)
-            for other, its_table in tables.items():
-                if other != lane:
-                    for key, record in records:
-                        its_table.apply(lane, key, record)
-
+    writers = {lane: Writer(lane) for lane in LANES}
+    kept: dict[str, dict[str, bytes]] = {lane: {} for lane in LANES}
     for lane, what, key, number in steps:
-        change(tables[lane], what, key, number)
-        share()
-    reader = StateTable("new")
+        writers[lane].change(what, key, number)
+        for each, records in exchange(writers).items():
+            kept[each] |= records
+    reader = StateTable()
     for lane in reversed(LANES):
-        for key, record in dict(kept[lane]).items():
+        for key, record in kept[lane].items():
             reader.apply(lane, key, record)
     for key in KEYS:
-        assert reader.get(key) == tables["0"].get(key)
-        assert reader.counter(key) == tables["0"].counter(key)
-
-
-def test_what_was_taken_is_not_taken_again() -> None:
-    table = StateTable("0")
-    table.put("a", b"1")
-    table.put("a", b"2")
-    assert [key for key, _ in table.take_changes()] == ["v:a"]
-    assert table.take_changes() == []
+        assert reader.get(key) == writers["0"].table.get(key)
+        assert reader.counter(key) == writers["0"].table.counter(key)
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_what_was_taken_is_not_taken_again() -> None:
 )
 def test_what_is_no_record_is_refused(key: str, record: bytes) -> None:
     with pytest.raises(StateDamaged):
-        StateTable("0").apply("1", key, record)
+        StateTable().apply("1", key, record)
