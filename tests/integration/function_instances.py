@@ -65,7 +65,7 @@ class Functions:
 
     def __init__(self, service_url: str, web_url: str, directory: Path) -> None:
         self._service_url = service_url
-        self._web_url = web_url
+        self.web_url = web_url
         self._directory = directory
         self.more_paths: list[Path] = []
         self.secrets_provider = self.secrets_config = ""
@@ -100,7 +100,7 @@ class Functions:
                 Start(
                     self.details.SerializeToString(),
                     *(0, 1, "worker", "standalone"),
-                    *(self._service_url, self._web_url),
+                    *(self._service_url, self.web_url),
                     "",
                     os.pathsep.join(map(str, paths)),
                     str(self._directory),

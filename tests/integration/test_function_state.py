@@ -12,8 +12,9 @@ from tests.integration.cluster_process import StandaloneProcess
 
 import geminga
 from geminga_functions.names import FunctionName
-from geminga_functions.state.changelog import REST_LANE, ChangelogState
+from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
+from geminga_functions.state.lanes import REST_LANE
 
 pytestmark = pytest.mark.integration
 

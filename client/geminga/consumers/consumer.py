@@ -62,6 +62,11 @@ class Consumer(Closing, Generic[ValueT]):
         """
         return any(topic.channel.is_active for topic in self._topics.by_topic.values())
 
+    def is_active_in(self, topic: str) -> bool:
+        """Is it this consumer's turn in ``topic``, the whole name of a topic or partition?"""
+        known = self._topics.by_topic.get(topic)
+        return known is not None and known.channel.is_active
+
     @property
     def has_reached_end(self) -> bool:
         """Are all its topics terminated, and everything delivered?"""

@@ -95,6 +95,19 @@ class Outputs:
             numbered.used_s = loop.time()
             return numbered
 
+    async def confirm(self, input_topic: str) -> None:
+        """Wait until the results of an input partition that were sent are stored or failed."""
+        numbered = self._numbered.get(input_topic)
+        if numbered is not None:
+            await numbered.producer.flush()
+
+    async def release(self, input_topic: str) -> None:
+        """Close the producer of the results of an input partition."""
+        async with self._locks.setdefault((input_topic, ""), asyncio.Lock()):
+            numbered = self._numbered.pop(input_topic, None)
+            if numbered is not None:
+                await numbered.producer.close()
+
     async def close_idle(self) -> None:
         """Close the producers of input partitions that nothing came from for a while."""
         now_s = asyncio.get_running_loop().time()

@@ -22,18 +22,19 @@ from typing import Any, Protocol, TypeVar
 import geminga
 from geminga_functions.api import ClearTextSecretsProvider, SecretsProvider
 from geminga_functions.errors import InstanceFailed
+from geminga_functions.instance.committing import Committer
 from geminga_functions.instance.components import Component, SourceSender, load_component
 from geminga_functions.instance.context import Context
 from geminga_functions.instance.encryption import encryption_of
 from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde_of, subscription_of
 from geminga_functions.instance.loading import CallKind, Loader, load_function, load_secrets
-from geminga_functions.instance.outputs import IDLE_S, Outputs
+from geminga_functions.instance.outputs import IDLE_S, Outputs, sequence_id_of
 from geminga_functions.instance.publishing import LogTopic, Publisher
 from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX, Outcome, Settler
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import StateStore
 from geminga_functions.instance.status import Counters, InstanceStatus, trace_of
-from geminga_functions.state.changes import Changes
+from geminga_functions.state.changes import Changes, State
 from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE, FunctionDetails
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
@@ -47,6 +48,9 @@ ResultT = TypeVar("ResultT")
 # after SLICE_S, so that results of slow code do not wait for each other.
 SLICE_MESSAGES_MAX = 200
 SLICE_S = 0.005
+# What came of so many bytes is committed without further messages: with those of one more message
+# they make the entry of a commit, of which brokers take 5 MiB.
+SLICE_BYTES = 1024 * 1024
 
 
 class Caller(Protocol):
@@ -90,7 +94,7 @@ class Instance(Service):
         self._has_output = bool(spec.details.sink.topic)
         self._consumers: list[geminga.Consumer[Any]] = []
         self._outputs = Outputs(spec, client)
-        self._settler = Settler(self._outputs, self.counters, self._guarantee)
+        self._settler = Settler(self._outputs, self.counters, self._guarantee, self._fail)
         self._publisher = Publisher(spec, self._outputs, self.counters, self._consumers)
         self._state = state
         self._secrets: SecretsProvider = ClearTextSecretsProvider()
@@ -105,6 +109,7 @@ class Instance(Service):
         )
         self._loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[Any] = self._loop.create_future()
+        self._committer = Committer(state, self._outputs, self.failure)
         self._threads: Caller = threads or Threads(1, f"function {spec.name}")
         self._pumps: list[asyncio.Task[Any]] = []
         self._idle: dict[asyncio.Task[Any], None] = {}
@@ -234,7 +239,9 @@ class Instance(Service):
                 if self._guarantee == ATMOST_ONCE:
                     for message in messages:
                         consumer.ack(message)
-                if self._function.kind is CallKind.PLAIN:
+                if self._guarantee == EFFECTIVELY_ONCE:
+                    await self._run_exactly(source, consumer, messages)
+                elif self._function.kind is CallKind.PLAIN:
                     await self._run_in_thread(source, consumer, messages)
                 else:
                     await self._run_on_loop(source, consumer, messages)
@@ -286,7 +293,7 @@ class Instance(Service):
         # Messages that are acknowledged already are not left for another run.
         while done < len(messages) and (not self._is_stopping or self._guarantee == ATMOST_ONCE):
             async with self._turn:
-                call = partial(self._process_slice, source, messages[done:])
+                call = partial(self._process_slice, source, messages[done:], self._state)
                 outcomes = await self._threads.run(call)
             if not outcomes:
                 raise InstanceFailed("the lease of the instance has ended")
@@ -294,6 +301,43 @@ class Instance(Service):
             # State first: what came of a message is not acknowledged before all of it is stored.
             await self._state.commit()
             await self._settler.settle(consumer, outcomes)
+
+    async def _run_exactly(
+        self, source: Input, consumer: geminga.Consumer[Any], messages: list[geminga.Message[Any]]
+    ) -> None:
+        """Process messages partition by partition, of which a commit has one; in order there."""
+        for partition in dict.fromkeys(message.topic for message in messages):
+            left = [message for message in messages if message.topic == partition]
+            while left and not self._is_stopping and not self.failure.done():
+                # Messages of a partition that has moved are delivered to its new owner.
+                if self._committer.is_lost(partition) and not consumer.is_active_in(partition):
+                    break
+                committed = await self._committer.claim(partition)
+                for message in left:
+                    if sequence_id_of(message.id) <= committed:
+                        consumer.ack(message)
+                left = [each for each in left if sequence_id_of(each.id) > committed]
+                if left:
+                    left = left[await self._commit_slice(source, consumer, left) :]
+
+    async def _commit_slice(
+        self, source: Input, consumer: geminga.Consumer[Any], messages: list[geminga.Message[Any]]
+    ) -> int:
+        """Process and settle the first of these messages of one partition; returns how many."""
+        changes = Changes(self._state)
+        # Until they are committed: what stands on changes must not be stored before them.
+        async with self._turn:
+            call = partial(self._process_slice, source, messages, changes)
+            outcomes = await self._threads.run(call)
+            if not outcomes:
+                raise InstanceFailed("the lease of the instance has ended")
+            try:
+                await self._committer.commit(messages[0].topic, outcomes, changes)
+            except geminga.ProducerFenced:
+                log.info("partition has moved", extra={"topic": messages[0].topic})
+                return 0
+        await self._settler.settle(consumer, outcomes)
+        return len(outcomes)
 
     async def _run_on_loop(
         self, source: Input, consumer: geminga.Consumer[Any], messages: list[geminga.Message[Any]]
@@ -315,21 +359,26 @@ class Instance(Service):
             await self._settler.settle(consumer, [outcome])
 
     def _process_slice(
-        self, source: Input, messages: Sequence[geminga.Message[Any]]
+        self, source: Input, messages: Sequence[geminga.Message[Any]], state: State
     ) -> list[Outcome]:
         """Process the first of these messages, in the thread of the user's code."""
+        is_exact = self._guarantee == EFFECTIVELY_ONCE
         outcomes: list[Outcome] = []
-        began_s = self._clock.monotonic()
+        size, began_s = 0, self._clock.monotonic()
         self.counters.last_invocation_ms = self._clock.wall_ms()  # as precise as a slice is long
         for message in messages:
             if not self._may_run():
                 break
-            outcomes.append(self._process(source, message))
-            if self._now_s - began_s >= SLICE_S:
+            outcome = self._process(source, message, state)
+            outcomes.append(outcome)
+            size += outcome.size
+            is_long = self._now_s - began_s >= SLICE_S or size >= SLICE_BYTES
+            # A later message would be processed without what the failed one changes.
+            if is_long or (is_exact and outcome.error is not None):
                 break
         return outcomes
 
-    def _process(self, source: Input, message: geminga.Message[Any]) -> Outcome:
+    def _process(self, source: Input, message: geminga.Message[Any], state: State) -> Outcome:
         counters, context, function = self.counters, self._context, self._function
         outcome = Outcome(message)
         counters.received += 1
@@ -337,7 +386,7 @@ class Instance(Service):
             value = source.value(message)
         except Exception as error:  # noqa: BLE001 - the user's code
             return self._refused(outcome, error, is_user_error=False)
-        context.begin(message, Changes(self._state))
+        context.begin(message, Changes(state))
         began_s = self._clock.monotonic()
         try:
             result = (
@@ -348,7 +397,7 @@ class Instance(Service):
         finally:
             self._now_s = self._clock.monotonic()
         counters.latency_s += self._now_s - began_s
-        return self._with_results(outcome, context, [] if result is None else [result])
+        return self._with_results(outcome, context, [] if result is None else [result], state)
 
     async def _process_async(self, source: Input, message: geminga.Message[Any]) -> Outcome:
         counters, function = self.counters, self._function
@@ -374,19 +423,24 @@ class Instance(Service):
         except BaseException as error:  # noqa: BLE001 - the user's code
             return self._refused(outcome, error, is_user_error=True)
         counters.latency_s += self._clock.monotonic() - began_s
-        return self._with_results(outcome, context, [each for each in results if each is not None])
+        results = [each for each in results if each is not None]
+        return self._with_results(outcome, context, results, self._state)
 
-    def _with_results(self, outcome: Outcome, context: Context, results: list[Any]) -> Outcome:
+    def _with_results(
+        self, outcome: Outcome, context: Context, results: list[Any], state: State
+    ) -> Outcome:
         try:
             if results and self._has_output and self._serialize is not None:
                 results = [bytes(self._serialize(each)) for each in results]
             # Not before: what fails changes nothing.
-            self._state.apply(context.changes)
+            state.apply(context.changes)
         except Exception as error:  # noqa: BLE001 - the user's code
             return self._refused(outcome, error, is_user_error=False)
         outcome.published = context.published
+        outcome.size = context.changes.size
         if results and self._has_output:
             outcome.results = results
+            outcome.size += sum(len(each) for each in results if isinstance(each, bytes))
         self.counters.processed += 1
         return outcome
 

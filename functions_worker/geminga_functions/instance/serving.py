@@ -183,7 +183,11 @@ async def run(
         asyncio.timeout(None) as closing,
         geminga.connect(spec.service_url) as client,
         ChangelogState(
-            client, spec.functions_namespace, spec.name.function, str(spec.number)
+            client,
+            spec.functions_namespace,
+            spec.name.function,
+            str(spec.number),
+            is_alone=spec.details.parallelism == 1,
         ) as state,
         Instance(spec, client, SystemClock(), loader, state, may_run=channel.may_run) as instance,
     ):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -17,6 +17,7 @@ import geminga
 from geminga_functions.errors import InstanceFailed
 from geminga_functions.instance.outputs import Outputs, sequence_id_of
 from geminga_functions.instance.status import Counters, trace_of
+from geminga_functions.state.table import Result
 from geminga_protocol.functions.functions_pb2 import (
     ATMOST_ONCE,
     EFFECTIVELY_ONCE,
@@ -39,24 +40,31 @@ BATCH_INDEX, BATCH_SIZE = b"\x20", b"\x30"
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one message. ``results`` are serialized, unless the output has a schema."""
+    """What came of one message, of about ``size`` bytes. ``results`` are serialized, unless the
+    output's schema makes keys of them too."""
 
     message: geminga.Message[Any]
     results: list[Any] = field(default_factory=list[Any])
     published: Sequence[Future[geminga.MessageId]] = ()
     error: BaseException | None = None
+    size: int = 0
 
 
 class Settler:
     """Settles the messages of one instance."""
 
     def __init__(
-        self, outputs: Outputs, counters: Counters, guarantee: ProcessingGuarantees.ValueType
+        self,
+        outputs: Outputs,
+        counters: Counters,
+        guarantee: ProcessingGuarantees.ValueType,
+        fail: Callable[[Exception], None],
     ) -> None:
         self._outputs = outputs
         self._counters = counters
         self._guarantee = guarantee
         self._is_acknowledged_here = guarantee not in (ATMOST_ONCE, MANUAL)
+        self._fail = fail if guarantee == EFFECTIVELY_ONCE else None
         self._loop = asyncio.get_running_loop()
 
     async def settle(self, consumer: geminga.Consumer[Any], outcomes: Sequence[Outcome]) -> None:
@@ -76,6 +84,7 @@ class Settler:
                 self._counters,
                 len(results) + len(published),
                 self._is_acknowledged_here,
+                self._fail,
             )
             for future in published:
                 future.add_done_callback(partial(self._published, done))
@@ -112,18 +121,21 @@ class Settler:
         await numbered.producer.ready()
         self._send(numbered.producer, done, result, {"sequence_id": sequence_id})
 
-    @staticmethod
     def _send(
+        self,
         producer: geminga.Producer[Any],
         done: Pending,
         result: Any,  # noqa: ANN401 - the user's
         options: geminga.MessageOptions,
     ) -> None:
         message = done.message
-        options["properties"] = {INPUT_TOPIC: message.topic, INPUT_MESSAGE_ID: id_text(message)}
+        options["properties"] = properties_of_result(message)
         try:
             producer.send_nowait(result, done.stored, **options)
         except (ValueError, TypeError, geminga.MessageTooLarge) as error:
+            if self._guarantee == EFFECTIVELY_ONCE:
+                # Without this result no later one may be stored.
+                raise InstanceFailed(str(error), is_user_error=True) from error
             done.stored(None, error)
 
     def _published(self, done: Pending, future: Future[geminga.MessageId]) -> None:
@@ -134,10 +146,19 @@ class Settler:
 class Pending:
     """A message with ``left`` results that are not stored yet; it is acknowledged after the last.
 
-    One that could not be stored has the message come again.
+    One that could not be stored has the message come again; but where ``fail`` is told, no later
+    message may overtake it: its instance begins anew.
     """
 
-    __slots__ = ("_consumer", "_counters", "_error", "_is_acknowledged_here", "_left", "message")
+    __slots__ = (
+        "_consumer",
+        "_counters",
+        "_error",
+        "_fail",
+        "_is_acknowledged_here",
+        "_left",
+        "message",
+    )
 
     def __init__(
         self,
@@ -146,6 +167,7 @@ class Pending:
         counters: Counters,
         left: int,
         is_acknowledged_here: bool,  # noqa: FBT001 - made for each message
+        fail: Callable[[Exception], None] | None,
     ) -> None:
         self.message = message
         self._consumer = consumer
@@ -153,6 +175,7 @@ class Pending:
         self._left = left
         self._error: BaseException | None = None
         self._is_acknowledged_here = is_acknowledged_here
+        self._fail = fail
 
     def stored(self, _: geminga.MessageId | None, error: Exception | None) -> None:
         """A result is stored, or is not for ``error``: the callback of its producer."""
@@ -172,7 +195,9 @@ class Pending:
     def end(self) -> None:
         """Acknowledge the message, or have it delivered again."""
         try:
-            if self._error is not None:
+            if self._error is not None and self._fail is not None:
+                self._fail(InstanceFailed(f"a result could not be stored: {self._error}"))
+            elif self._error is not None:
                 self._consumer.nack(self.message)
             elif self._is_acknowledged_here:
                 self._consumer.ack(self.message)
@@ -196,3 +221,18 @@ def id_text(message: geminga.Message[Any]) -> str:
 @lru_cache(maxsize=1024)
 def _encoded_entry(ledger_id: int, entry_id: int, partition: int) -> bytes:
     return geminga.MessageId(ledger_id, entry_id, partition=partition).to_bytes()
+
+
+def properties_of_result(message: geminga.Message[Any]) -> dict[str, str]:
+    """What a result says of the message that it came of."""
+    return {INPUT_TOPIC: message.topic, INPUT_MESSAGE_ID: id_text(message)}
+
+
+def result_of(message: geminga.Message[Any], payload: Any) -> Result:  # noqa: ANN401 - checked
+    """A result as it is committed, before it is sent. Raises ``InstanceFailed``."""
+    if not isinstance(payload, bytes):
+        raise InstanceFailed(
+            "EFFECTIVELY_ONCE with state needs an output schema without pairs of key and value",
+            is_user_error=True,
+        )
+    return Result(sequence_id_of(message.id), properties_of_result(message), payload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from geminga_functions.state.changes import Changes, State
+from geminga_functions.state.table import Commit
 
 
 class StateStore(State, Protocol):
@@ -12,7 +13,23 @@ class StateStore(State, Protocol):
     thread of the user's code too."""
 
     async def commit(self) -> None:
-        """Store what was changed, all together. Raises ``GemingaError``."""
+        """Store what was applied, all together. Raises ``GemingaError``."""
+        ...
+
+    async def claim(self, partition: str) -> Commit | None:
+        """Be the one that commits inputs of a partition; returns the last commit of its inputs,
+        whichever instance made it, None if there is none.
+
+        The state then has all that any instance had stored. Raises ``GemingaError``.
+        """
+        ...
+
+    async def commit_inputs(self, partition: str, changes: Changes, commit: Commit) -> None:
+        """Store and apply what inputs of a partition have changed, together with ``commit``.
+
+        Raises ``GemingaError``: ``ProducerFenced`` where another instance has claimed the
+        partition, and nothing is changed.
+        """
         ...
 
 
@@ -50,3 +67,11 @@ class MemoryState:
 
     async def commit(self) -> None:
         """There is nothing that it could be stored in."""
+
+    async def claim(self, partition: str) -> Commit | None:  # noqa: ARG002 - as StateStore
+        """There is no commit."""
+        return None
+
+    async def commit_inputs(self, partition: str, changes: Changes, commit: Commit) -> None:  # noqa: ARG002
+        """As ``StateStore.commit_inputs``, without storing."""
+        self.apply(changes)

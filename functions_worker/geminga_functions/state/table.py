@@ -13,10 +13,14 @@ each key alone::
 
     v:KEY -> [1, version, bytes or nil]      a value, or that there is none
     c:KEY -> [1, epoch, sum]                 what this lane has added to a counter
+    p:    -> [1, position, [[sequence id, properties, payload], ...]]
+                                             up to which input the lane tells, in the lane of an
+                                             input partition; the results of the last inputs
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -26,7 +30,7 @@ from geminga_functions.errors import StateDamaged
 from geminga_functions.state.changes import Changes
 
 FORMAT = 1
-VALUE, COUNTER = "v:", "c:"
+VALUE, COUNTER, COMMIT = "v:", "c:", "p:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,29 @@ class Value:
     data: bytes | None
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result of an input, to be sent with a sequence id that is made of the input's position."""
+
+    sequence_id: int
+    properties: Mapping[str, str]
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a lane of an input partition says of the inputs: all up to ``position`` have changed the
+    state as they should. ``results`` may not be sent yet, those of earlier commits are stored."""
+
+    position: int
+    results: Sequence[Result]
+
+    def encode(self) -> bytes:
+        """The record."""
+        results = [[each.sequence_id, dict(each.properties), each.payload] for each in self.results]
+        return cast("bytes", msgpack.packb([FORMAT, self.position, results]))
+
+
 class StateTable:
     """The state as far as it has been read, changes of one's own included."""
 
@@ -45,6 +72,8 @@ class StateTable:
         self._values: dict[str, Value] = {}
         # By key and lane: the epoch, and what was added in it.
         self._counters: dict[str, dict[str, tuple[int, int]]] = {}
+        # By lane, of those of input partitions.
+        self.commits: dict[str, Commit] = {}
 
     # --- reading
 
@@ -107,5 +136,18 @@ class StateTable:
                     self._values[name] = new
             case "c:", [1, int(epoch), int(added)]:
                 self._counters.setdefault(name, {})[lane] = (epoch, added)
+            case "p:", [1, int(position), list(results)]:
+                self.commits[lane] = Commit(position, _results(lane, results))
             case _:
                 raise StateDamaged(lane, key, f"{fields!r} is no record of format {FORMAT}")
+
+
+def _results(lane: str, fields: Sequence[object]) -> Sequence[Result]:
+    results: list[Result] = []
+    for each in fields:
+        match each:
+            case [int(sequence_id), dict(properties), bytes(payload)]:
+                results.append(Result(sequence_id, cast("dict[str, str]", properties), payload))
+            case _:
+                raise StateDamaged(lane, COMMIT, f"{each!r} is no result")
+    return results

@@ -115,10 +115,10 @@ def test_a_result_that_cannot_be_serialized_changes_no_state() -> None:
         return {"a set": {value}} if value == "bad" else value
 
     class OnlyText(IdentitySerDe):
-        def serialize(self, value: object) -> bytes:
-            if not isinstance(value, str):
+        def serialize(self, input: object) -> bytes:  # noqa: A002 - upstream's name
+            if not isinstance(input, str):
                 raise TypeError("no text")
-            return value.encode()
+            return input.encode()
 
     run = testing.run(count, ["good", "bad"], serde=OnlyText())
     assert (run.results, run.refused, run.state.counter("count")) == (["good"], [1], 1)
