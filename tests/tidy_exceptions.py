@@ -60,7 +60,7 @@ MAY_IMPORT_THE_CLIENTS_INSIDE = {
     "tests/integration/spark/test_sink.py": "the same",
     "tests/unit/pyspark_geminga/sink/test_rows.py": "what a row's columns became",
     "tests/unit/geminga_functions/instance/test_settling.py": "messages that no broker delivered",
-    "tests/unit/geminga_functions/instance/brokers_in_memory.py": "messages that no broker delivered",
+    "tests/unit/geminga_functions/instance/brokers_in_memory.py": "its own messages",
     "tests/simulation/planted.py": "bugs are planted in it",
     "tests/simulation/reading.py": "readers, a channel each",
 }

@@ -106,3 +106,57 @@ async def test_results_and_state_are_those_of_each_input_once_though_instances_a
             assert state.get("sum") == str(sum(numbers)).encode()
             assert state.counter("count") == count
     assert lives == kills + 1
+
+
+COUNTING = """
+def process(input, context):
+    context.incr_counter("sum", input)
+    return str(input)
+"""
+
+
+async def test_partitions_that_move_amid_messages_count_each_of_them_once(
+    standalone: StandaloneProcess, tmp_path: Path
+) -> None:
+    functions = Functions(standalone.service_url, standalone.web_service_url, tmp_path)
+    namespace = between_topics_that_deduplicate(functions, 4)
+    details = functions.details
+    details.parallelism = 2
+    function = FunctionName(details.tenant, details.namespace, details.name)
+    seen: list[int] = []
+    sent = 0
+    async with (
+        geminga.connect(standalone.service_url) as client,
+        functions.instance("user_code", COUNTING) as first,
+        client.producer(f"{namespace}/in") as producer,
+        client.consumer(f"{namespace}/out", "s", initial_position="earliest") as consumer,
+        asyncio.timeout(2 * TIMEOUT_S),
+    ):
+
+        async def go_on() -> None:
+            """More inputs than are processed meanwhile: each owner of a partition finds some."""
+            nonlocal sent
+            for _ in range(50):
+                sent += 1
+                producer.send_nowait(str(sent).encode())
+            await producer.flush()
+            seen.extend(int(each.data) for each in await consumer.receive_many(500, 0))
+
+        await first.receive(Started)
+        while not seen:
+            await go_on()
+        # It gets partitions of which the first one holds messages; and then loses them again.
+        async with functions.instance("user_code", COUNTING) as second:
+            await second.receive(Started)
+            while not (await second.status()).written:
+                await go_on()
+            second.process.kill()
+        await go_on()
+        while len(seen) < sent:
+            seen += [int(each.data) for each in await consumer.receive_many(500)]
+        assert await consumer.receive_many(1, QUIET_S) == []
+        assert sorted(seen) == list(range(1, sent + 1))
+        async with ChangelogState(client, "public/functions", function, REST_LANE) as state:
+            assert state.counter("sum") == sum(seen)
+        assert (await first.status()).total.system_exceptions == 0
+        await first.stop()

@@ -113,8 +113,10 @@ class Outputs:
         now_s = asyncio.get_running_loop().time()
         for input_topic, numbered in list(self._numbered.items()):
             async with self._locks[input_topic, ""]:
-                if now_s - numbered.used_s > IDLE_S and not numbered.producer.pending_messages:
-                    self._numbered.pop(input_topic, None)
+                is_idle = now_s - numbered.used_s > IDLE_S
+                is_current = self._numbered.get(input_topic) is numbered
+                if is_current and is_idle and not numbered.producer.pending_messages:
+                    del self._numbered[input_topic]
                     await numbered.producer.close()
 
     async def of(self, topic: str, compression: str) -> geminga.Producer[Any]:

@@ -48,6 +48,8 @@ ResultT = TypeVar("ResultT")
 # after SLICE_S, so that results of slow code do not wait for each other.
 SLICE_MESSAGES_MAX = 200
 SLICE_S = 0.005
+# Where each partition's messages are committed by themselves, each should have some.
+COMMITTED_MESSAGES_MAX = 1000
 # What came of so many bytes is committed without further messages: with those of one more message
 # they make the entry of a commit, of which brokers take 5 MiB.
 SLICE_BYTES = 1024 * 1024
@@ -92,7 +94,11 @@ class Instance(Service):
         self._may_run = may_run
         self._guarantee = spec.details.processingGuarantees
         self._has_output = bool(spec.details.sink.topic)
+        is_exact = self._guarantee == EFFECTIVELY_ONCE
+        self._receive_max = COMMITTED_MESSAGES_MAX if is_exact else SLICE_MESSAGES_MAX
         self._consumers: list[geminga.Consumer[Any]] = []
+        # Messages of partitions that have moved: as many as a consumer's queue, of each once.
+        self._held: dict[str, list[geminga.Message[Any]]] = {}
         self._outputs = Outputs(spec, client)
         self._settler = Settler(self._outputs, self.counters, self._guarantee, self._fail)
         self._publisher = Publisher(spec, self._outputs, self.counters, self._consumers)
@@ -235,7 +241,7 @@ class Instance(Service):
                 self._idle[task] = None
                 messages = [await consumer.receive()]
                 del self._idle[task]
-                messages += await consumer.receive_many(SLICE_MESSAGES_MAX - 1, 0)
+                messages += await consumer.receive_many(self._receive_max - 1, 0)
                 if self._guarantee == ATMOST_ONCE:
                     for message in messages:
                         consumer.ack(message)
@@ -307,10 +313,15 @@ class Instance(Service):
     ) -> None:
         """Process messages partition by partition, of which a commit has one; in order there."""
         for partition in dict.fromkeys(message.topic for message in messages):
-            left = [message for message in messages if message.topic == partition]
+            # What is delivered again may follow what it should come before, in any delivery.
+            ids = {sequence_id_of(each.id): each for each in self._held.pop(partition, [])}
+            ids |= {sequence_id_of(each.id): each for each in messages if each.topic == partition}
+            left = [ids[each] for each in sorted(ids)]
             while left and not self._is_stopping and not self.failure.done():
-                # Messages of a partition that has moved are delivered to its new owner.
                 if self._committer.is_lost(partition) and not consumer.is_active_in(partition):
+                    # The new owner is delivered these too. If the partition comes back, though,
+                    # without them a later message would be committed before its time.
+                    self._held[partition] = left
                     break
                 committed = await self._committer.claim(partition)
                 for message in left:

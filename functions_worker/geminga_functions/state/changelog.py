@@ -30,7 +30,7 @@ from geminga_functions.state.lanes import (
     lane_prefix,
     lanes_of,
 )
-from geminga_functions.state.table import COMMIT, Commit, StateTable
+from geminga_functions.state.table import COMMIT, MARK, MARK_RECORD, Commit, StateTable
 from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
@@ -203,14 +203,18 @@ class ChangelogState(Service):
             await asyncio.wait([following.task])
             following.task = None
         # Applied at once at the end: in the midst a counter would have been what it once was.
-        records: dict[str, bytes] = {}
-        while await following.reader.has_message_available():
-            records |= self._records(lane, await following.reader.read_many(READ_AT_ONCE))
+        records = await self._read_to_end(lane, following.reader)
         with self._lock:
             self._apply(lane, records)
         if lane not in self._writers or lane == REST_LANE:
             work = self._read_on(lane, following.reader)
             following.task = self.spawn(work, name=f"state lane {lane}")
+
+    async def _read_to_end(self, lane: str, reader: geminga.Reader[bytes]) -> dict[str, bytes]:
+        records: dict[str, bytes] = {}
+        while await reader.has_message_available():
+            records |= self._records(lane, await reader.read_many(READ_AT_ONCE))
+        return records
 
     async def _read_on(self, lane: str, reader: geminga.Reader[bytes]) -> None:
         while True:
@@ -244,13 +248,17 @@ class ChangelogState(Service):
                 if lane != REST_LANE:
                     topic = self._topic(lane)
                     async with self._client.reader(topic, geminga.EARLIEST) as reader:
-                        if await reader.has_message_available():
+                        if (await self._read_to_end(lane, reader)).keys() - {MARK}:
                             raise StateChanged(topic)
                     self._made.add(lane)
         return self._writers[lane]
 
     async def _open_writer(self, lane: str) -> None:
-        self._writers[lane] = await LaneWriter.open(self._client, lane, self._topic(lane))
+        writer = await LaneWriter.open(self._client, lane, self._topic(lane))
+        self._writers[lane] = writer
+        if lane != REST_LANE:
+            # Whatever an earlier writer had under way stands before this, or is refused.
+            await writer.write({MARK: MARK_RECORD})
 
     def _topic(self, lane: str) -> str:
         return lane_prefix(self._namespace, self._function) + lane

@@ -16,6 +16,7 @@ each key alone::
     p:    -> [1, position, [[sequence id, properties, payload], ...]]
                                              up to which input the lane tells, in the lane of an
                                              input partition; the results of the last inputs
+    m:    -> [1]                             that a writer has begun
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from geminga_functions.errors import StateDamaged
 from geminga_functions.state.changes import Changes
 
 FORMAT = 1
-VALUE, COUNTER, COMMIT = "v:", "c:", "p:"
+VALUE, COUNTER, COMMIT, MARK = "v:", "c:", "p:", "m:"
+MARK_RECORD = cast("bytes", msgpack.packb([FORMAT]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ class StateTable:
                     self._values[name] = new
             case "c:", [1, int(epoch), int(added)]:
                 self._counters.setdefault(name, {})[lane] = (epoch, added)
+            case "m:", [1]:
+                pass
             case "p:", [1, int(position), list(results)]:
                 self.commits[lane] = Commit(position, _results(lane, results))
             case _:

@@ -170,7 +170,8 @@ class EntryProducer(Opened):
                 metadata = SingleMessageMetadata.FromString(each + b"\x18\x00")
                 self._topic.append(payload, metadata.partition_key)
 
-        if not self._client.step("commit", append):
+        keys = [SingleMessageMetadata.FromString(e + b"\x18\x00").partition_key for e in attributes]
+        if not self._client.step("claim" if keys == ["m:"] else "commit", append):
             await asyncio.Event().wait()
 
     async def flush(self) -> None:
