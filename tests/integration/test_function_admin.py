@@ -49,6 +49,28 @@ async def own_workers(standalone: StandaloneProcess, tmp_path: Path) -> AsyncIte
         yield own
 
 
+async def test_effectively_once_is_refused_where_the_output_stores_repeated_messages(
+    workers: Workers,
+) -> None:
+    http, web = workers.http[0], workers.workers[0].config.pulsar_web_service_url
+    name = f"f{uuid4().hex[:8]}"
+    url = f"/admin/v3/functions/public/default/{name}"
+    namespace = f"public/{name}"
+    config = config_of(
+        name, processingGuarantees="EFFECTIVELY_ONCE", output=f"{namespace}/{name}-out"
+    )
+    async with httpx.AsyncClient(base_url=f"{web}/admin/v2/namespaces/{namespace}") as brokers:
+        assert (await brokers.put("")).status_code == 204
+        refused = await http.post(url, files=form(GOOD, **config))
+        assert refused.status_code == 400
+        command = f"geminga admin namespaces set-deduplication {namespace} --enable"
+        assert command in refused.json()["reason"]
+        assert (await brokers.post("/deduplication", json=True)).status_code == 204
+        created = await http.post(url, files=form(GOOD, **config))
+        assert (created.status_code, created.text) == (200, "")
+        assert (await http.delete(url)).status_code == 204
+
+
 async def test_a_function_lives_and_ends_at_a_worker_that_does_not_lead(workers: Workers) -> None:
     leader, follower = workers.http
     name = f"f{uuid4().hex[:8]}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request
@@ -18,15 +19,18 @@ from geminga_functions.admin.reports import (
     instance_stats,
 )
 from geminga_functions.admin.uploads import Upload
+from geminga_functions.broker_calls import topic_url
 from geminga_functions.connectors import BUILTIN
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_functions.packages.cache import BUILT_IN
 from geminga_protocol.functions.functions_pb2 import (
+    EFFECTIVELY_ONCE,
     RUNNING,
     STOPPED,
     FunctionMetaData,
     FunctionState,
 )
+from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
 from geminga_server.errors import ServerUnreachable
 from geminga_server.rest.access import on_cluster, on_namespace
@@ -116,6 +120,7 @@ async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
     try:
         await upload.take(request, facade, kind, name)
         metadata = _created(kind, name, upload, facade.worker.clock.wall_ms())
+        await _check_deduplication(facade, metadata)
         await facade.submit(name, metadata)
     except BaseException:
         await _discard_unused(facade, name, upload)
@@ -135,6 +140,7 @@ async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
     try:
         await upload.take(request, facade, kind, name)
         metadata = _changed(kind, name, upload, existing)
+        await _check_deduplication(facade, metadata)
         await facade.submit(name, metadata)
     except BaseException:
         await _discard_unused(facade, name, upload)
@@ -233,6 +239,37 @@ async def _check_namespace(facade: Facade, name: FunctionName) -> None:
         raise RestError(503, f"A broker does not say which namespaces there are: {answer.reason}")
     if f"{name.tenant}/{name.namespace}" not in namespaces:
         raise RestError(400, "Namespace does not exist")
+
+
+async def _check_deduplication(facade: Facade, metadata: FunctionMetaData) -> None:
+    """Raises ``RestError`` 400 where results should be stored once, and the topic of the output
+    would store repeated ones again. Where brokers do not say so, it is taken for right."""
+    details = metadata.functionDetails
+    if details.processingGuarantees != EFFECTIVELY_ONCE or not details.sink.topic:
+        return
+    topic = TopicName.parse(details.sink.topic)
+    web = facade.worker.web_url.rstrip("/")
+    # The policy of the topic counts before that of its namespace, and both before the setting.
+    for url in (
+        topic_url(web, str(topic), "/deduplicationEnabled"),
+        f"{web}/admin/v2/namespaces/{topic.namespace}/deduplication",
+        f"{web}/admin/v2/brokers/configuration/runtime",
+    ):
+        try:
+            answer = await facade.worker.calls.call(RestCall("GET", url))
+            policy: Any = answer.json() if answer.is_success else None
+        except (ServerUnreachable, ValueError):
+            continue
+        if isinstance(policy, dict):
+            policy = policy.get("brokerDeduplicationEnabled") == "true"
+        if policy is True:
+            return
+        if policy is False:
+            raise RestError(
+                400,
+                f"EFFECTIVELY_ONCE needs deduplication in the namespace of the output, which is "
+                f"off: geminga admin namespaces set-deduplication {topic.namespace} --enable",
+            )
 
 
 @router.delete(ONE, dependencies=CHANGES)
