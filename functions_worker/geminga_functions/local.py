@@ -27,6 +27,7 @@ from geminga_functions.definitions.members import Config
 from geminga_functions.definitions.sinks import sink_details
 from geminga_functions.definitions.sources import source_details
 from geminga_functions.errors import FunctionNotLoaded
+from geminga_functions.instance.context import Context
 from geminga_functions.instance.loading import Loader
 from geminga_functions.instance.running import Instance
 from geminga_functions.instance.serving import failure_of
@@ -35,6 +36,7 @@ from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.status import trace_of
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
+from geminga_functions.state.changes import State
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 from geminga_runtime.clock import SystemClock
 
@@ -175,8 +177,10 @@ def _defined_in(loader: Loader, module_name: str) -> str:
 class ShownInstance(Instance):
     """An instance that shows what its function is given, and what comes of it."""
 
-    def _with_results(self, outcome: Outcome, results: list[Any]) -> Outcome:
-        outcome = super()._with_results(outcome, results)
+    def _with_results(
+        self, outcome: Outcome, context: Context, results: list[Any], state: State
+    ) -> Outcome:
+        outcome = super()._with_results(outcome, context, results, state)
         if outcome.error is None:
             _show("<-", outcome.message.data)
             for each in results:
