@@ -20,7 +20,7 @@ import geminga
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.metrics import WorkerNumbers
-from geminga_functions.worker import Worker
+from geminga_functions.worker import Worker, runtime_of
 from geminga_protocol.pulsar.features import SERVER_VERSION
 from geminga_runtime.clock import SystemClock
 from geminga_server.authorization import Resource
@@ -66,15 +66,12 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         client = await stack.enter_async_context(
             geminga.connect(config.pulsar_service_url, memory_limit_bytes=MEMORY_LIMIT_BYTES)
         )
-        worker = Worker(
-            replace(config, worker_id=me.worker_id),
-            me,
-            client,
-            HttpCalls(),
-            environment=os.environ,
-            clock=clock,
-            random=Random(),  # noqa: S311  # jitter, no secrets
+        config = replace(config, worker_id=me.worker_id)
+        calls, random = HttpCalls(), Random()  # noqa: S311  # jitter and names, no secrets
+        runtime = runtime_of(
+            config, me, client, calls, environment=os.environ, clock=clock, random=random
         )
+        worker = Worker(config, me, client, calls, runtime=runtime, clock=clock, random=random)
         own = part_app(metrics, check_health=worker.check_health, resource=Resource.cluster(PART))
         app = Front(own)
         http = HttpServer(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from random import Random
+from typing import Protocol
 
 from geminga import Client, Message
 from geminga_functions.broker_calls import BrokerCalls, topic_url
@@ -19,8 +20,9 @@ from geminga_functions.cluster.membership import Membership, WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.errors import ClusterUnknown, InvalidName, NoLease
 from geminga_functions.names import FunctionName, InstanceName
+from geminga_functions.packages.store import PackageStore
 from geminga_functions.runtime.assembly import Runtime
-from geminga_functions.runtime.instances import WorkerIdentity
+from geminga_functions.runtime.instances import Instances, WorkerIdentity
 from geminga_functions.runtime.reports import InstanceState
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_runtime.clock import Clock
@@ -36,11 +38,25 @@ INSTANCES_PATH = "/admin/x/instances"
 ASK_TIMEOUT_S = 2.0
 
 
+class WorkerRuntime(AbstractAsyncContextManager[object], Protocol):
+    """What runs instances on a worker, as long as it is open; ``Runtime``, but in simulations."""
+
+    @property
+    def packages(self) -> PackageStore:
+        """The packages of all workers."""
+        ...
+
+    @property
+    def instances(self) -> Instances:
+        """The instances of this worker."""
+        ...
+
+
 class Worker(Service):
     """One worker, as long as it is open.
 
     ``client`` and ``calls`` reach the brokers. ``me`` is what other workers know it by.
-    ``environment`` is given to instances.
+    ``runtime`` is opened and closed by the worker.
     """
 
     def __init__(
@@ -50,7 +66,7 @@ class Worker(Service):
         client: Client,
         calls: RestCalls,
         *,
-        environment: Mapping[str, str],
+        runtime: WorkerRuntime,
         clock: Clock,
         random: Random,
     ) -> None:
@@ -58,27 +74,11 @@ class Worker(Service):
         self.config = config
         self.me = me
         self.client = client
-        web_urls = urls_in(config.pulsar_web_service_url)
-        self.calls = calls = BrokerCalls(calls, web_urls)
+        self.runtime = runtime
+        self.calls = calls = broker_calls(calls, config)
         self.clock = clock
         coordination = config.topic(config.cluster_coordination_topic_name)
-        web_url = self.web_url = web_urls[0]
-        self.runtime = Runtime(
-            WorkerIdentity(
-                me.worker_id,
-                config.pulsar_functions_cluster,
-                config.pulsar_service_url,
-                web_url,
-                config.pulsar_functions_namespace,
-            ),
-            config.runtime,
-            client,
-            calls,
-            namespace=config.pulsar_functions_namespace,
-            environment=environment,
-            clock=clock,
-            random=random,
-        )
+        web_url = self.web_url = urls_in(config.pulsar_web_service_url)[0]
         self.functions = function_log(client, config)
         self.assignments = assignment_log(client, config)
         self.heartbeats = Heartbeats(
@@ -88,6 +88,7 @@ class Worker(Service):
             lease_s=config.lease_s,
             clock=clock,
             on_lease=self._extend_lease,
+            make_session=lambda: f"{random.getrandbits(128):032x}",
         )
         self.membership = Membership(calls, web_url, coordination, SUBSCRIPTION)
         self.leadership = Leadership(
@@ -179,6 +180,41 @@ class Worker(Service):
                 continue
             if not answer.is_success:
                 log.warning("topic is not compacted", extra={"reason": answer.reason})
+
+
+def broker_calls(calls: RestCalls, config: FunctionsWorkerConfig) -> BrokerCalls:
+    """``calls`` in which the first broker of the settings stands for all of them."""
+    return BrokerCalls(calls, urls_in(config.pulsar_web_service_url))
+
+
+def runtime_of(
+    config: FunctionsWorkerConfig,
+    me: WorkerInfo,
+    client: Client,
+    calls: RestCalls,
+    *,
+    environment: Mapping[str, str],
+    clock: Clock,
+    random: Random,
+) -> Runtime:
+    """What runs the instances of the worker ``me``, which are given ``environment``."""
+    namespace = config.pulsar_functions_namespace
+    return Runtime(
+        WorkerIdentity(
+            me.worker_id,
+            config.pulsar_functions_cluster,
+            config.pulsar_service_url,
+            urls_in(config.pulsar_web_service_url)[0],
+            namespace,
+        ),
+        config.runtime,
+        client,
+        broker_calls(calls, config),
+        namespace=namespace,
+        environment=environment,
+        clock=clock,
+        random=random,
+    )
 
 
 def instances_json(instances: WorkerInstances) -> dict[str, object]:

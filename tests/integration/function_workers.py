@@ -20,7 +20,7 @@ from geminga_functions.admin.app import worker_app
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.runtime.config import RuntimeConfig
-from geminga_functions.worker import Worker
+from geminga_functions.worker import Worker, runtime_of
 from geminga_runtime.clock import SystemClock
 from geminga_server.http import HttpServer
 from geminga_server.ports import free_port
@@ -93,15 +93,11 @@ async def two_workers(
                     package_bytes_max=package_bytes_max,
                 ),
             )
-            worker = Worker(
-                config,
-                me,
-                client,
-                HttpCalls(),
-                environment=os.environ,
-                clock=clock,
-                random=Random(number),
+            calls, random = HttpCalls(), Random(number)
+            runtime = runtime_of(
+                config, me, client, calls, environment=os.environ, clock=clock, random=random
             )
+            worker = Worker(config, me, client, calls, runtime=runtime, clock=clock, random=random)
             server = HttpServer(worker_app(worker), "127.0.0.1", me.port, clock=clock)
             await stack.enter_async_context(server)
             await stack.enter_async_context(worker)

@@ -193,11 +193,15 @@ class Cluster:
             if host.lives == life and host.is_running
         ]
 
+    def broker(self, host: Host) -> Broker | None:
+        """What serves on a broker's host at present."""
+        serving = self._serving.get((host, host.lives))
+        return serving[0] if serving is not None and host.is_running else None
+
     async def do(self, host: Host, what: Callable[[Broker], Awaitable[None]]) -> None:
         """Have a broker do something, if it serves. Raises ``HostCrashed``, and what that does."""
-        serving = self._serving.get((host, host.lives))
-        if serving is not None:
-            broker, _ = serving
+        broker = self.broker(host)
+        if broker is not None:
 
             async def done() -> None:
                 await what(broker)

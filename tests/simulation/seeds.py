@@ -15,6 +15,7 @@ SHARES = {
     "cluster": 100,
     "compaction": 20,
     "delayed": 25,
+    "functions workers": 10,
     "garbage": 25,
     "ledgers": 60,
     "many brokers": 25,

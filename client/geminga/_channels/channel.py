@@ -210,6 +210,7 @@ class Channel(ABC):
         "_next_broker_url",
         "_route",
         "_run",
+        "attachments",
         "error",
         "id",
         "on_close",
@@ -225,6 +226,8 @@ class Channel(ABC):
         self.id = channels.next_id()
         self.title = title
         self.error: ClientError | None = None
+        # How often a broker has accepted the channel.
+        self.attachments = 0
         self.on_end: Callable[[ClientError], None] = _ignore
         self.on_close: Callable[[], Awaitable[None]] = self.close
         self._channels = channels
@@ -435,6 +438,7 @@ class Channel(ABC):
         # The connection may have broken between the answer and this turn of the loop.
         if self._asked is connection:
             self._connection = connection
+            self.attachments += 1
             self._resume(connection)
             self._wake_requests()
             if not self._first.done():

@@ -45,6 +45,13 @@ class Reader(Closing, Generic[ValueT]):
         return all(topic.channel.is_connected for topic in self._topics.by_topic.values())
 
     @property
+    def attachments(self) -> int:
+        """How often brokers have begun to deliver its topics: more than one each time that a
+        connection broke, or a topic moved. What a compaction dropped in between was not read, so
+        that with ``read_compacted`` the removal of a key may be missing."""
+        return sum(topic.channel.attachments for topic in self._topics.by_topic.values())
+
+    @property
     def has_reached_end(self) -> bool:
         """Are all its topics terminated, and everything delivered?"""
         topics = self._topics.by_topic.values()

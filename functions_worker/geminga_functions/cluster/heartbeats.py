@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
 
 from geminga import Client, ClientError, Message, Producer
@@ -35,7 +34,7 @@ class Heartbeats(Service):
 
     ``on_lease`` is called with the session, and until when of the monotonic clock its instances may
     run. A session begins with the first heartbeat that is stored, and ends with its lease: the next
-    heartbeat begins another one.
+    heartbeat begins another one, named by ``make_session``, which repeats no name.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Heartbeats(Service):
         lease_s: float,
         clock: Clock,
         on_lease: OnLease,
-        make_session: Callable[[], str] = lambda: uuid.uuid4().hex,
+        make_session: Callable[[], str],
     ) -> None:
         super().__init__()
         self._client = client

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from geminga import EARLIEST, AccessMode, Client, Message, Producer, Reader
+from geminga import EARLIEST, AccessMode, Client, ClientError, Message, Producer, Reader
 from geminga_functions.errors import InvalidName
 from geminga_runtime.service import Service
 
@@ -24,6 +24,7 @@ KeyT = TypeVar("KeyT")
 RecordT = TypeVar("RecordT")
 
 READ_AT_ONCE = 1000
+READ_ANEW_S = 0.5
 # A leader that is paused is fenced by the next one, which does not wait for it.
 LEADERS_ACCESS = AccessMode.EXCLUSIVE_WITH_FENCING
 
@@ -51,6 +52,10 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
         self._decode = decode
         self._listeners: list[Callable[[], None]] = []
         self._has_moved = asyncio.Event()
+        # How many times it was begun, and finished, to read the topic from the beginning.
+        self._readings_begun = 0
+        self._readings_done = 0
+        self._is_stale = False
 
     def listen(self, on_change: Callable[[], None]) -> None:
         """Call ``on_change`` after every change from now on."""
@@ -63,15 +68,35 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
             await self._has_moved.wait()
 
     async def _follow(self) -> None:
-        """Read from the beginning, then on and on. What was read before counts until all is read
-        again: compaction may have dropped the removals meanwhile."""
+        while True:
+            try:
+                await self._read_from_the_beginning()
+            except ClientError as error:
+                # The broker of the topic failed, or handed it on, in the midst of a question.
+                extra = {"topic": self.topic, "reason": str(error)}
+                log.warning("a topic cannot be read and is read anew", extra=extra)
+                await asyncio.sleep(READ_ANEW_S)
+
+    async def _read_from_the_beginning(self) -> None:
+        """Read all, then on and on. What was read before counts until all is read again.
+
+        It ends when the topic has to be read from the beginning again, because something may be
+        missing: a compaction drops removals. A reader that was away while one ran comes back behind
+        them, and would keep for ever what was removed.
+        """
+        self._readings_begun += 1
+        self._is_stale = False
         reading = self._client.reader(self.topic, EARLIEST, read_compacted=True)
         async with reading as reader:
+            attachments = reader.attachments
             records: dict[KeyT, RecordT] = {}
             position = await self._read_to_end(reader, records)
+            if reader.attachments != attachments:
+                return
             self.records = records
+            self._readings_done = self._readings_begun
             self._moved(position)
-            while True:
+            while reader.attachments == attachments and not self._is_stale:
                 messages = await reader.read_many(READ_AT_ONCE)
                 for message in messages:
                     self._apply(records, message)
@@ -81,11 +106,13 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
     async def _read_to_end(
         self, reader: Reader[bytes], records: dict[KeyT, RecordT]
     ) -> tuple[int, int]:
-        position = (0, -1)
+        # The last message may be one that a compaction has dropped: it counts as read, too.
+        (last,) = (await reader.last_message_ids()).values()
+        position = max((0, -1), last.position)
         while await reader.has_message_available():
             for message in await reader.read_many(READ_AT_ONCE):
                 self._apply(records, message)
-                position = message.id.position
+                position = max(position, message.id.position)
         return position
 
     def _apply(self, records: dict[KeyT, RecordT], message: Message[bytes]) -> None:
@@ -100,7 +127,7 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
             log.error("a record cannot be read and is left out", extra=extra)  # noqa: TRY400
 
     def _moved(self, position: tuple[int, int]) -> None:
-        self.position = position
+        self.position = max(self.position, position)
         self._has_moved.set()
         self._has_moved = asyncio.Event()
         for listener in self._listeners:
@@ -109,6 +136,13 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
     async def reach(self, position: tuple[int, int]) -> None:
         """Return when everything up to ``position`` has been read."""
         while self.position < position:
+            await self._has_moved.wait()
+
+    async def _read_again(self) -> None:
+        """Return when the topic has been read from the beginning once more."""
+        wanted = self._readings_begun + 1
+        self._is_stale = True
+        while self._readings_done < wanted:
             await self._has_moved.wait()
 
     async def writer(self, stack: AsyncExitStack, timeout_s: float) -> LogWriter:
@@ -120,8 +154,10 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
                 self._client.producer(self.topic, access_mode=LEADERS_ACCESS, batching=None)
             )
             writer = LogWriter(producer)
-            # Whatever an earlier leader wrote stands before this message.
-            await self.reach(await writer.mark())
+            # Whatever an earlier leader wrote stands before this message. A worker that was paused
+            # may have missed removals, and a leader must not bring back what was removed.
+            await writer.mark()
+            await self._read_again()
         return writer
 
 

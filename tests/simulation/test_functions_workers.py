@@ -1,0 +1,343 @@
+"""Proves, over many seeds, that no instance of a function ever runs twice while functions workers
+are killed, stand still, are cut off, join and leave, and the brokers of their topics restart; and
+that in the end every instance runs once, at its newest version, and all workers agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+from tests.simulation.cluster import Cluster, Shape
+from tests.simulation.planted import Plant, found_by
+from tests.simulation.seeds import first_seeds
+from tests.simulation.verdicts import raise_loop_failures, results
+from tests.simulation.workers import Workers
+
+from geminga import AccessMode, ClientError, Reader
+from geminga_broker.broker import Broker
+from geminga_functions.cluster import keyed_log
+from geminga_functions.cluster.heartbeats import Heartbeats
+from geminga_functions.cluster.keyed_log import KeyedLog
+from geminga_functions.cluster.leadership import Leadership, WorkerInstances
+from geminga_functions.cluster.orders import instances_of
+from geminga_functions.config import FunctionsWorkerConfig
+from geminga_functions.errors import NotLeader
+from geminga_functions.names import FunctionName
+from geminga_functions.runtime.instances import Instances
+from geminga_functions.worker import Worker, function_log
+from geminga_protocol.functions.functions_pb2 import FunctionMetaData
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.errors import GemingaError
+from geminga_simulation.conditions import CoordinationConditions
+from geminga_simulation.errors import HostCrashed, InvariantViolated
+from geminga_simulation.faults import ROUGH_NETWORK, FaultInjector, FaultMenu
+from geminga_simulation.host import Host
+from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.world import World
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+SEEDS_A_TEST = 5
+SHAPE = Shape(brokers=2)
+WORKERS_MIN, WORKERS_MAX = 3, 5
+NAMES = [FunctionName("public", "default", name) for name in ("one", "two", "three")]
+PARALLELISM_MAX = 5
+CHANGES = 20
+CHANGES_S = 25.0
+# Of ten changes so many concern the brokers' topics, and so many strike the leader.
+UNLOADS, STRIKES = 1, 1
+# A change that takes longer may come yet; the next one may be at another leader.
+PATIENCE_S = 2.0
+LOOK_S = 0.05
+# Faults are over: a broker needs seconds to notice a connection gone dark, then a lease has to end.
+SETTLE_S = 120.0
+# The connection is given up, and the compaction is over by then.
+COMPACTED_S = 90.0
+TIME_LIMIT_S = 600.0
+# A lease is three seconds: some pauses and partitions are longer, most are not.
+MENU = FaultMenu(
+    kill_rate=0.1,
+    pause_rate=0.2,
+    partition_rate=0.2,
+    reset_rate=0.5,
+    half_open_rate=0.05,
+    session_loss_rate=0.05,
+    hosts_down_max=2,
+    down_s_max=5.0,
+    pause_s_max=8.0,
+    partition_s_max=8.0,
+    network=ROUGH_NETWORK,
+    coordination=CoordinationConditions(delay_s_max=0.02),
+)
+COORDINATION = TopicName.parse("persistent://public/functions/coordinate")
+
+
+@dataclass(slots=True)
+class Story:
+    """What was asked for. ``possible``: the versions that a function may have; None: there is none.
+    More than one where whether a change was stored is not known."""
+
+    workers: Workers
+    chance: Random
+    possible: dict[FunctionName, set[int | None]] = field(
+        default_factory=lambda: {name: {None} for name in NAMES}
+    )
+    versions: int = 0
+
+    def leader(self) -> tuple[Host, Leadership] | None:
+        """A worker that takes itself for the leader."""
+        serving = self.workers.serving().items()
+        leads = [(host, each.leadership) for host, each in serving if each.leadership.is_leader]
+        return self.chance.choice(leads) if leads else None
+
+    async def change(self) -> None:
+        """Create, update or remove a function, if a worker leads."""
+        if (leader := self.leader()) is None:
+            return
+        host, leadership = leader
+        name, version, work = self.next_change(leadership)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await host.run(work)
+        except NotLeader:
+            return
+        except (ClientError, HostCrashed, TimeoutError):
+            self.possible[name].add(version)
+        else:
+            self.possible[name] = {version}
+
+    def next_change(
+        self, leadership: Leadership
+    ) -> tuple[FunctionName, int | None, Coroutine[Any, Any, None]]:
+        """A function, the version that it gets (None: it is removed), and what sees to that."""
+        name = self.chance.choice(NAMES)
+        self.versions += 1
+        if self.chance.random() < 0.25:
+            return name, None, leadership.remove(name)
+        metadata = FunctionMetaData(version=self.versions)
+        metadata.functionDetails.parallelism = self.chance.randint(1, PARALLELISM_MAX)
+        metadata.functionDetails.className = f"v{self.versions}"
+        return name, self.versions, leadership.put(name, metadata)
+
+    def strike(self) -> None:
+        """Let the leader stand still in the midst of a change, and its connections break."""
+        if (leader := self.leader()) is None:
+            return
+        host, leadership = leader
+        name, version, work = self.next_change(leadership)
+        self.possible[name].add(version)
+        changing = host.run(work)
+        changing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        host.pause(self.chance.random() * MENU.pause_s_max)
+        world = self.workers.world
+        for stream in world.network.streams(host.name):
+            world.network.reset(stream)
+
+    async def unload(self) -> None:
+        """Have the owner of the topic by which workers elect their leader hand it on."""
+
+        async def unload(broker: Broker) -> None:
+            if broker.ownership.owns(COORDINATION):
+                await broker.ownership.unload(await broker.ownership.bundle_of(COORDINATION))
+
+        cluster = self.workers.cluster
+        for host in cluster.brokers:
+            try:
+                await cluster.do(host, unload)
+            except (GemingaError, HostCrashed):
+                continue
+
+    async def go_on(self) -> None:
+        """All changes, one after the other."""
+        for _ in range(CHANGES):
+            await asyncio.sleep(self.chance.random() * CHANGES_S / CHANGES * 2)
+            number = self.chance.randrange(10)
+            if number < UNLOADS:
+                await self.unload()
+            elif number < UNLOADS + STRIKES:
+                self.strike()
+            else:
+                await self.change()
+            self.workers.notes.check()
+
+    async def settle(self) -> None:
+        """Wait until everything is as it should be without faults. Raises ``InvariantViolated``."""
+        notes = self.workers.notes
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                while self.wrong():
+                    notes.check()
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise InvariantViolated(f"{SETTLE_S:g} s after the faults: {self.wrong()}") from None
+        notes.check()
+
+    def wrong(self) -> str:
+        """What is not as it should be; empty if all is."""
+        serving = self.workers.serving()
+        workers = list(serving.values())
+        if len(workers) < len(self.workers.hosts):
+            return f"workers: {[host.name for host in serving]}"
+        leaders = [worker.me.worker_id for worker in workers if worker.leadership.is_leader]
+        if len(leaders) != 1:
+            return f"leaders: {leaders}"
+        functions = workers[0].functions.records
+        if any(worker.functions.records != functions for worker in workers):
+            return "workers have read different functions"
+        for name, versions in self.possible.items():
+            version = functions[name].version if name in functions else None
+            if version not in versions:
+                return f"{name} has the version {version}, not one of {versions}"
+        assigned = {name: each.worker for name, each in workers[0].assignments.records.items()}
+        for worker in workers:
+            if {name: each.worker for name, each in worker.assignments.records.items()} != assigned:
+                return "workers have read different assignments"
+        running = self.workers.notes.running()
+        wanted = {name: functions[name.function].version for name in instances_of(functions)}
+        if {name: each.version for name, each in running.items()} != wanted:
+            return f"runs: {running}, should run: {wanted}"
+        if {name: each.host.name for name, each in running.items()} != assigned:
+            return "an instance runs where it is not assigned"
+        loads = [list(assigned.values()).count(worker.me.worker_id) for worker in workers]
+        if max(loads) - min(loads) > 1:
+            return f"loads: {loads}"
+        return ""
+
+
+async def live_through(menu: FaultMenu) -> int:
+    """One story; how many lives of instances there were."""
+    async with World() as world:
+        cluster = Cluster(world, SHAPE)
+        await cluster.open()
+        chance = world.loop.stream("story")
+        workers = Workers(cluster, chance.randint(WORKERS_MIN, WORKERS_MAX))
+        story = Story(workers, chance)
+        late, *early = workers.hosts
+        for host in early:
+            host.start(workers.run_worker)
+        async with FaultInjector(world, menu, [*early, *cluster.brokers]):
+            going_on = asyncio.create_task(story.go_on())
+            await asyncio.sleep(chance.random() * CHANGES_S)
+            late.start(workers.run_worker)
+            await going_on
+        await story.settle()
+        raise_loop_failures(world)
+        return workers.notes.starts
+
+
+def run(seed: int, *, record: bool = False) -> Outcome[int]:
+    """The story of one seed, which also chooses what goes wrong."""
+    menu = MENU.drawn(Random(seed))
+    return simulate(seed, partial(live_through, menu), time_limit_s=TIME_LIMIT_S, record=record)
+
+
+@pytest.mark.parametrize("first", first_seeds("functions workers", SEEDS_A_TEST))
+def test_no_instance_runs_twice(first: int) -> None:
+    starts = list(results(run, range(first, first + SEEDS_A_TEST)))
+    assert all(starts)
+
+
+def test_a_seed_repeats() -> None:
+    assert run(3) == run(3)
+
+
+async def removal_behind_a_compaction() -> None:
+    """A worker is cut off while a function is removed and the log compacted."""
+    async with World() as world:
+        cluster = Cluster(world, Shape())
+        await cluster.open()
+        follower, broker = world.host("follower"), cluster.brokers[0]
+        config = FunctionsWorkerConfig()
+        topic = TopicName.parse(config.topic(config.function_metadata_topic_name))
+        logs: list[KeyedLog[FunctionName, FunctionMetaData]] = []
+
+        async def follow(_: object) -> None:
+            async with cluster.client("follower") as client, function_log(client, config) as log:
+                logs.append(log)
+                await asyncio.Event().wait()
+
+        async def remove() -> None:
+            async with (
+                cluster.client("leader") as client,
+                await client.producer(str(topic), batching=None) as producer,
+            ):
+                for name in NAMES[:2]:
+                    metadata = FunctionMetaData(version=1).SerializeToString()
+                    await producer.send(metadata, key=str(name))
+                follower.start(follow)
+                while not logs or len(logs[0].records) < 2:  # noqa: ASYNC110 - another host
+                    await asyncio.sleep(LOOK_S)
+                world.partition("follower", broker.name)
+                await producer.send(b"", key=str(NAMES[0]))
+                await cluster.do(broker, lambda each: each.administration.compact_topic(topic))
+                await asyncio.sleep(COMPACTED_S)
+                world.heal("follower", broker.name)
+                # Even if nothing more is ever written.
+                async with asyncio.timeout(SETTLE_S):
+                    while list(logs[0].records) != [NAMES[1]]:  # noqa: ASYNC110 - another host
+                        await asyncio.sleep(LOOK_S)
+
+        leader = world.host("leader")
+        leader.start(lambda _: asyncio.Event().wait())
+        await leader.run(remove())
+
+
+def test_a_removal_that_a_compaction_dropped_meanwhile_is_noticed() -> None:
+    simulate(0, removal_behind_a_compaction, time_limit_s=TIME_LIMIT_S)
+
+
+def ignore_leases(patch: pytest.MonkeyPatch) -> None:
+    """Workers take their leases for longer than they are."""
+    honest = Instances.extend_lease
+
+    def extend(instances: Instances, until_s: float) -> None:
+        honest(instances, until_s + 20.0)
+
+    patch.setattr(Instances, "extend_lease", extend)
+
+
+def await_no_end(patch: pytest.MonkeyPatch) -> None:
+    """Workers say that an instance is gone while it still ends."""
+
+    def present(worker: Worker) -> WorkerInstances:
+        return WorkerInstances(worker.assignments.position, frozenset())
+
+    patch.setattr(Worker, "present", present)
+
+
+def keep_the_session(patch: pytest.MonkeyPatch) -> None:
+    """Workers come back in the session that was given up."""
+    patch.setattr(f"{__name__}.STRIKES", 5)
+    honest = Heartbeats.__init__
+
+    def init(heartbeats: Heartbeats, *given: Any, **options: Any) -> None:
+        honest(heartbeats, *given, **{**options, "make_session": lambda: "always"})
+
+    patch.setattr(Heartbeats, "__init__", init)
+
+
+def fence_no_leader(patch: pytest.MonkeyPatch) -> None:
+    """A leader leaves the one before it in the topics, which may go on after a pause."""
+    patch.setattr(f"{__name__}.STRIKES", 5)
+    patch.setattr(keyed_log, "LEADERS_ACCESS", AccessMode.SHARED)
+
+
+def read_on(patch: pytest.MonkeyPatch) -> None:
+    """A worker that lost its connection reads on where it was, whatever was compacted meanwhile."""
+    patch.setattr(Reader, "attachments", 0)
+
+
+@pytest.mark.parametrize(
+    "plant", [ignore_leases, await_no_end, keep_the_session, fence_no_leader, read_on]
+)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        plant(patch)
+        seed = found_by(run)
+    run(seed)  # the same story is clean without the bug
