@@ -16,16 +16,29 @@ import sys
 from contextlib import suppress
 
 from geminga_functions.instance.messages import Stopped
-from geminga_functions.instance.serving import WorkerChannel, failure_of, loop_runner, run
+from geminga_functions.instance.serving import (
+    WorkerChannel,
+    failure_of,
+    ignore_lease,
+    loop_runner,
+    run,
+)
 from geminga_runtime.clock import SystemClock
 
 PR_SET_PDEATHSIG = 1
+# <time.h> and <signal.h> of Linux.
+CLOCK_MONOTONIC = 1
+TIMER_ABSTIME = 1
+SIGEV_SIGNAL = 0
+NANOSECONDS = 1_000_000_000
 
 
 def main() -> None:
     """Run one instance; exits with 1 where it failed."""
     end_with(int(sys.argv[2]))
-    channel = WorkerChannel(socket.socket(fileno=int(sys.argv[1])), SystemClock(), end_group)
+    arm = DeathTimer().arm if sys.platform == "linux" else ignore_lease
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    channel = WorkerChannel(sock, SystemClock(), end_group, arm)
     try:
         with loop_runner() as runner:
             runner.run(run_alone(channel))
@@ -53,6 +66,51 @@ def end_group(reason: str) -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class SignalEvent(ctypes.Structure):
+    """``struct sigevent``."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("padding", ctypes.c_char * 48),
+    )
+
+
+class TimerTimes(ctypes.Structure):
+    """``struct itimerspec``: how often, and when first."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_long) for name in ("every_s", "every_ns", "first_s", "first_ns")
+    )
+
+
+class DeathTimer:
+    """A timer by which the kernel kills this process. Code that holds the interpreter's lock, an
+    endless regular expression say, keeps every thread of Python's from looking at the lease; and
+    where the worker stands still at the same time, nothing else would end the instance. The
+    function may use ``signal.alarm`` and ``setitimer``: this is none of those."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._timer = ctypes.c_void_p()
+        event = SignalEvent(signal=signal.SIGKILL, notify=SIGEV_SIGNAL)
+        self._check(
+            self._libc.timer_create(CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer))
+        )
+
+    def arm(self, until_s: float) -> None:
+        """Let it go off at ``until_s`` of the monotonic clock, and not before."""
+        first_s, first_ns = divmod(int(until_s * NANOSECONDS), NANOSECONDS)
+        times = TimerTimes(0, 0, first_s, first_ns)
+        self._check(self._libc.timer_settime(self._timer, TIMER_ABSTIME, ctypes.byref(times), None))
+
+    def _check(self, result: int) -> None:
+        if result:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
 
 
 def end_with(parent: int) -> None:

@@ -43,18 +43,33 @@ from geminga_runtime.control_codec import MessageReader
 RECEIVED_BYTES_MAX = 64 * 1024
 # What an instance that has failed may take to close its producers and consumers.
 CLOSE_TIMEOUT_S = 2.0
+# The thread ends an instance in time, with all that it has started; the kernel, which ends an
+# instance whose code holds the interpreter, knows only the process: it comes second.
+LEAVES_EARLIER_S = 0.05
+
+
+def ignore_lease(until_s: float) -> None:
+    """Of an instance in a thread the lease is looked at before each message."""
 
 
 class WorkerChannel:
     """The channel to the worker, and the lease, in a thread of its own.
 
     ``leave`` is called there when the lease or the channel has ended; then the thread ends.
+    ``on_lease`` is told until when of the monotonic clock the instance may run.
     """
 
-    def __init__(self, sock: socket.socket, clock: Clock, leave: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        clock: Clock,
+        leave: Callable[[str], None],
+        on_lease: Callable[[float], object] = ignore_lease,
+    ) -> None:
         sock.setblocking(True)  # noqa: FBT003 - the standard library's
         self._socket = sock
         self._leave = leave
+        self._on_lease = on_lease
         self._clock = clock
         self._reader = MessageReader(INSTANCE_CHANNEL)
         self._sending = threading.Lock()
@@ -68,6 +83,10 @@ class WorkerChannel:
         """Whether the lease goes on."""
         return self._clock.monotonic() < self._lease_until_s
 
+    def _set_lease(self, until_s: float) -> None:
+        self._lease_until_s = until_s
+        self._on_lease(until_s)
+
     def receive_start(self) -> Start:
         """What is to run: the first message. Raises ``InstanceFailed`` where the worker is gone."""
         while not self._early:
@@ -77,7 +96,7 @@ class WorkerChannel:
             self._early += self._reader.feed(chunk)
         start = self._early.pop(0)
         assert isinstance(start, Start), f"a worker begins with Start, and not with {start!r}"
-        self._lease_until_s = start.lease_until_s
+        self._set_lease(start.lease_until_s)
         return start
 
     def serve(self, loop: asyncio.AbstractEventLoop, stop_within_s: asyncio.Future[Any]) -> None:
@@ -101,7 +120,7 @@ class WorkerChannel:
         # in threads have them.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        while (left_s := self._lease_until_s - self._clock.monotonic()) > 0:
+        while (left_s := self._lease_until_s - LEAVES_EARLIER_S - self._clock.monotonic()) > 0:
             if not poll.poll(left_s * 1000):
                 continue
             with suppress(OSError):
@@ -116,7 +135,7 @@ class WorkerChannel:
     def _take(self, message: object) -> None:
         match message:
             case Lease(until_s):
-                self._lease_until_s = max(self._lease_until_s, until_s)
+                self._set_lease(max(self._lease_until_s, until_s))
             case StatusRequest(request_id):
                 status = "" if self._instance is None else self._instance.status().to_json()
                 self.send(StatusAnswer(request_id, status))
