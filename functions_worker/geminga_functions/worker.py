@@ -9,16 +9,16 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from random import Random
 from typing import Protocol
 
-from geminga import Client, Message
+from geminga import Client, ClientError, Message
 from geminga_functions.broker_calls import BrokerCalls, topic_url
 from geminga_functions.cleanup import Cleanup
 from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
 from geminga_functions.cluster.heartbeats import Heartbeats
-from geminga_functions.cluster.keyed_log import KeyedLog
+from geminga_functions.cluster.keyed_log import REMOVED_KEPT_S, KeyedLog
 from geminga_functions.cluster.leadership import SUBSCRIPTION, Leadership, WorkerInstances
 from geminga_functions.cluster.membership import Membership, WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
-from geminga_functions.errors import ClusterUnknown, InvalidName, NoLease
+from geminga_functions.errors import ClusterUnknown, InvalidName, NoLease, NotLeader
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_functions.packages.store import PackageStore
 from geminga_functions.runtime.assembly import Runtime
@@ -56,7 +56,8 @@ class Worker(Service):
     """One worker, as long as it is open.
 
     ``client`` and ``calls`` reach the brokers. ``me`` is what other workers know it by.
-    ``runtime`` is opened and closed by the worker.
+    ``runtime`` is opened and closed by the worker. The leader keeps marks of what was removed for
+    ``removed_kept_s``.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Worker(Service):
         runtime: WorkerRuntime,
         clock: Clock,
         random: Random,
+        removed_kept_s: float = REMOVED_KEPT_S,
     ) -> None:
         super().__init__()
         self.config = config
@@ -77,6 +79,7 @@ class Worker(Service):
         self.runtime = runtime
         self.calls = calls = broker_calls(calls, config)
         self.clock = clock
+        self._removed_kept_s = removed_kept_s
         coordination = config.topic(config.cluster_coordination_topic_name)
         web_url = self.web_url = urls_in(config.pulsar_web_service_url)[0]
         self.functions = function_log(client, config)
@@ -169,7 +172,13 @@ class Worker(Service):
 
     async def _compact(self) -> None:
         """Have the topics of functions and assignments compacted, if this worker leads."""
-        if not self.leadership.is_leader:
+        try:
+            kept_ms = int(self._removed_kept_s * 1000)
+            await self.leadership.drop_removed(self.clock.wall_ms() - kept_ms)
+        except NotLeader:
+            return
+        except ClientError as error:
+            log.warning("what was removed is not dropped", extra={"reason": str(error)})
             return
         for each in (self.functions, self.assignments):
             url = topic_url(self.web_url, each.topic, "/compaction")

@@ -23,7 +23,7 @@ from geminga import AccessMode, ClientError, Reader
 from geminga_broker.broker import Broker
 from geminga_functions.cluster import keyed_log
 from geminga_functions.cluster.heartbeats import Heartbeats
-from geminga_functions.cluster.keyed_log import KeyedLog
+from geminga_functions.cluster.keyed_log import KeyedLog, LogWriter
 from geminga_functions.cluster.leadership import Leadership, WorkerInstances
 from geminga_functions.cluster.orders import instances_of
 from geminga_functions.config import FunctionsWorkerConfig
@@ -328,13 +328,15 @@ def fence_no_leader(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(keyed_log, "LEADERS_ACCESS", AccessMode.SHARED)
 
 
-def read_on(patch: pytest.MonkeyPatch) -> None:
-    """A worker that lost its connection reads on where it was, whatever was compacted meanwhile."""
+def drop_at_once(patch: pytest.MonkeyPatch) -> None:
+    """What is removed is dropped at once, and a worker that lost its connection reads on where it
+    was, whatever was compacted meanwhile."""
+    patch.setattr(LogWriter, "remove", LogWriter.drop)
     patch.setattr(Reader, "attachments", 0)
 
 
 @pytest.mark.parametrize(
-    "plant", [ignore_leases, await_no_end, keep_the_session, fence_no_leader, read_on]
+    "plant", [ignore_leases, await_no_end, keep_the_session, fence_no_leader, drop_at_once]
 )
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:

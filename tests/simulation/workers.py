@@ -48,6 +48,8 @@ START_S_MAX, STOP_S_MAX, KILL_S_MAX = 0.5, 1.0, 0.05
 # So many of them fail, within so long after their start.
 FAILING_SHARE, FAILS_AFTER_S_MAX = 0.02, 5.0
 COMPACTION_S = 10.0
+# Longer than any worker stands still.
+REMOVED_KEPT_S = 15.0
 WEB_URL = "http://"
 # Below the folder of the settings, a worker makes one for each instance; nothing is written.
 _FOLDER = tempfile.TemporaryDirectory(prefix="geminga-simulated-workers-")
@@ -278,7 +280,14 @@ class Workers:
             )
             runtime = NotedRuntime(host, self.notes, config, packages)
             worker = Worker(
-                config, me, client, calls, runtime=runtime, clock=host.clock, random=host.random
+                config,
+                me,
+                client,
+                calls,
+                runtime=runtime,
+                clock=host.clock,
+                random=host.random,
+                removed_kept_s=REMOVED_KEPT_S,
             )
             async with worker:
                 self._serving[life] = worker

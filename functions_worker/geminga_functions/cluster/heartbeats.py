@@ -69,6 +69,14 @@ class Heartbeats(Service):
         self.spawn_lasting(self._beat, name="heartbeats")
 
     async def _beat(self) -> None:
+        while True:
+            try:
+                await self._beat_on()
+            except ClientError as error:
+                log.warning("no broker takes heartbeats", extra={"reason": str(error)})
+                await asyncio.sleep(self._lease_s / BEATS_A_LEASE)
+
+    async def _beat_on(self) -> None:
         async with self._client.producer(
             self._topic, batching=None, send_timeout_s=self._lease_s
         ) as producer:

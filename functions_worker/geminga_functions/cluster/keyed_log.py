@@ -2,6 +2,11 @@
 
 Every worker follows the topics of functions and of assignments so; the leader alone writes them, by
 an exclusive producer.
+
+A compaction drops a key whose newest message is empty, and a reader that has not come so far never
+hears that the key was removed; one that ends while a reader reads is enough. So what is removed is
+first marked as removed, which a compaction keeps, and dropped by an empty message an hour later: by
+then every reader has read the mark, or has lost its connection and reads all from the beginning.
 """
 
 from __future__ import annotations
@@ -25,6 +30,10 @@ RecordT = TypeVar("RecordT")
 
 READ_AT_ONCE = 1000
 READ_ANEW_S = 0.5
+REMOVED_PROPERTY = "removed"
+# Not empty, so that a compaction keeps it.
+REMOVED = b"removed"
+REMOVED_KEPT_S = 3600.0
 # A leader that is paused is fenced by the next one, which does not wait for it.
 LEADERS_ACCESS = AccessMode.EXCLUSIVE_WITH_FENCING
 
@@ -46,6 +55,8 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
         super().__init__()
         self.topic = topic
         self.records: Mapping[KeyT, RecordT] = {}
+        # What is marked as removed, and when that was published, in milliseconds of the wall clock.
+        self.removed: Mapping[KeyT, int] = {}
         self.position: tuple[int, int] = (-1, -1)
         self._client = client
         self._parse_key = parse_key
@@ -81,45 +92,56 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
         """Read all, then on and on. What was read before counts until all is read again.
 
         It ends when the topic has to be read from the beginning again, because something may be
-        missing: a compaction drops removals. A reader that was away while one ran comes back behind
-        them, and would keep for ever what was removed.
+        missing after a new attachment, or because a new leader wants to be sure.
         """
         self._readings_begun += 1
         self._is_stale = False
         reading = self._client.reader(self.topic, EARLIEST, read_compacted=True)
         async with reading as reader:
             attachments = reader.attachments
-            records: dict[KeyT, RecordT] = {}
-            position = await self._read_to_end(reader, records)
+            records, removed = dict[KeyT, RecordT](), dict[KeyT, int]()
+            position = await self._read_to_end(reader, records, removed)
             if reader.attachments != attachments:
                 return
-            self.records = records
+            self.records, self.removed = records, removed
             self._readings_done = self._readings_begun
             self._moved(position)
             while reader.attachments == attachments and not self._is_stale:
                 messages = await reader.read_many(READ_AT_ONCE)
                 for message in messages:
-                    self._apply(records, message)
+                    self._apply(records, removed, message)
                 if messages:
                     self._moved(messages[-1].id.position)
 
     async def _read_to_end(
-        self, reader: Reader[bytes], records: dict[KeyT, RecordT]
+        self,
+        reader: Reader[bytes],
+        records: dict[KeyT, RecordT],
+        removed: dict[KeyT, int],
     ) -> tuple[int, int]:
         # The last message may be one that a compaction has dropped: it counts as read, too.
         (last,) = (await reader.last_message_ids()).values()
         position = max((0, -1), last.position)
         while await reader.has_message_available():
             for message in await reader.read_many(READ_AT_ONCE):
-                self._apply(records, message)
+                self._apply(records, removed, message)
                 position = max(position, message.id.position)
         return position
 
-    def _apply(self, records: dict[KeyT, RecordT], message: Message[bytes]) -> None:
+    def _apply(
+        self,
+        records: dict[KeyT, RecordT],
+        removed: dict[KeyT, int],
+        message: Message[bytes],
+    ) -> None:
         try:
             key = self._parse_key(message.key or "")
+            removed.pop(key, None)
             if message.is_null or not message.data:
                 records.pop(key, None)
+            elif REMOVED_PROPERTY in message.properties:
+                records.pop(key, None)
+                removed[key] = message.publish_time_ms
             else:
                 records[key] = self._decode(key, message)
         except (InvalidName, DecodeError) as error:
@@ -176,12 +198,17 @@ class LogWriter:
         return stored.position
 
     async def remove(self, key: object) -> tuple[int, int]:
-        """Remove the record of a key, as upstream does: by an empty payload."""
+        """Mark a key as removed."""
+        return await self.put(key, REMOVED, {REMOVED_PROPERTY: "true"})
+
+    async def drop(self, key: object) -> tuple[int, int]:
+        """Let nothing remain of a key that has been removed: by an empty payload, as upstream does
+        at once."""
         return await self.put(key, b"")
 
     async def mark(self) -> tuple[int, int]:
         """Publish a message that changes nothing; returns its position."""
-        return await self.put(MARK_KEY, b"")
+        return await self.drop(MARK_KEY)
 
 
 # No function has this name; an empty payload removes what is not there.

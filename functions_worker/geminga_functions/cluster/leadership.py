@@ -87,7 +87,8 @@ class Leadership(Service):
         self._balances = balances
         self._clock = clock
         self._sessions = WorkerSessions(lease_s)
-        self._writer: LogWriter | None = None
+        # Of functions, and of assignments.
+        self._writers: tuple[LogWriter, LogWriter] | None = None
         self._lead: asyncio.Task[object] | None = None
         self._changed = asyncio.Event()
         functions.listen(self.wake)
@@ -96,7 +97,7 @@ class Leadership(Service):
     @property
     def is_leader(self) -> bool:
         """Whether this worker leads: its consumer is active, and it has the topics for itself."""
-        return self._writer is not None
+        return self._writers is not None
 
     def wake(self) -> None:
         """Decide anew: something has changed."""
@@ -105,18 +106,29 @@ class Leadership(Service):
     async def put(self, name: FunctionName, metadata: FunctionMetaData) -> None:
         """Store the metadata of a function; returns once this worker has them too. Raises
         ``NotLeader``, and ``ClientError`` where whether they are stored is not known."""
-        await self._functions.reach(
-            await self._own_writer().put(name, metadata.SerializeToString())
-        )
+        functions, _ = self._own_writers()
+        await self._functions.reach(await functions.put(name, metadata.SerializeToString()))
 
     async def remove(self, name: FunctionName) -> None:
         """Remove a function. Raises as ``put``."""
-        await self._functions.reach(await self._own_writer().remove(name))
+        functions, _ = self._own_writers()
+        await self._functions.reach(await functions.remove(name))
 
-    def _own_writer(self) -> LogWriter:
-        if self._writer is None:
+    async def drop_removed(self, before_ms: int) -> None:
+        """Let nothing remain of what was removed before that time. Raises as ``put``."""
+        functions, assignments = self._own_writers()
+        drops = [
+            writer.drop(key)
+            for log, writer in ((self._functions, functions), (self._assignments, assignments))
+            for key, removed_ms in log.removed.items()
+            if removed_ms < before_ms
+        ]
+        await asyncio.gather(*drops)
+
+    def _own_writers(self) -> tuple[LogWriter, LogWriter]:
+        if self._writers is None:
             raise NotLeader
-        return self._writer
+        return self._writers
 
     async def _open_parts(self) -> None:
         await super()._open_parts()
@@ -125,6 +137,15 @@ class Leadership(Service):
     # --- election
 
     async def _participate(self) -> None:
+        while True:
+            try:
+                await self._follow_elections()
+            except ClientError as error:
+                # No broker accepts the consumer: they are all away, or cut off from this worker.
+                log.warning("worker is no candidate", extra={"reason": str(error)})
+                await asyncio.sleep(RETAKE_S)
+
+    async def _follow_elections(self) -> None:
         consumer = self._client.consumer(
             self._topic, SUBSCRIPTION, type="failover", name=str(self._me)
         )
@@ -168,32 +189,39 @@ class Leadership(Service):
         if self._lead is not None:
             self._lead.cancel()
             self._lead = None
+            self._writers = None
 
     # --- leading
 
     async def _lead_on(self) -> None:
+        writers: tuple[LogWriter, LogWriter] | None = None
         try:
             async with AsyncExitStack() as stack:
-                functions = await self._functions.writer(stack, TAKE_TIMEOUT_S)
-                assignments = await self._assignments.writer(stack, TAKE_TIMEOUT_S)
+                writers = (
+                    await self._functions.writer(stack, TAKE_TIMEOUT_S),
+                    await self._assignments.writer(stack, TAKE_TIMEOUT_S),
+                )
                 self._sessions = WorkerSessions(self._lease_s)
                 self._sessions.suppose(
                     {Session(each.worker, each.session) for each in self._assigned().values()},
                     self._clock.monotonic(),
                 )
-                self._writer = functions
+                self._writers = writers
                 log.info("worker leads", extra={"worker": str(self._me)})
                 # Each worker that is there is heard of once before anything is decided.
                 await asyncio.sleep(self._lease_s / BEATS_A_LEASE)
                 while True:
                     self._changed.clear()
-                    if not await self._step(assignments):
+                    if not await self._step(writers[1]):
                         await self._pause()
         except (ClientError, TimeoutError) as error:
             log.warning("worker leads no more", extra={"reason": str(error) or "timeout"})
             await asyncio.sleep(RETAKE_S)
         finally:
-            self._writer = None
+            # One that was stopped may take its time to close its producers: the worker leads again
+            # by then, with others.
+            if self._writers is writers:
+                self._writers = None
 
     async def _pause(self) -> None:
         try:
