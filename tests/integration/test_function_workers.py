@@ -6,19 +6,23 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from subprocess import Popen
 from uuid import uuid4
 
+import pytest
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.part_process import running, wait_for_words
+from tests.integration.proxy_process import proxy_of
+from tests.integration.relay import Wire
 from tests.integration.rest import rest
 
 import geminga
 from geminga_functions.cluster.leadership import SUBSCRIPTION
 from geminga_functions.cluster.membership import Members, Membership, WorkerInfo
+from geminga_functions.errors import ClusterUnknown
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_functions.packages.store import PackageStore
 from geminga_functions.worker import INSTANCES_PATH, parse_instances
@@ -28,30 +32,41 @@ from geminga_protocol.functions.functions_pb2 import (
     FunctionDetails,
     FunctionMetaData,
 )
+from geminga_server.errors import ServerUnreachable
 from geminga_server.rest_calls import HttpCalls, RestCall
 
 WORKERS = ("w-1", "w-2", "w-3")
 INSTANCES = 6
+# In the tests that are long anyway.
+MANY_INSTANCES = 12
+# A broker gives a connection up that is silent for one to two keep-alive intervals of 30 s.
+SILENCE_S = 60.0
 # From the moment that the broker notices that the leader died: at once, for its connection ends.
 ELECTION_S = 3.0
 TIMEOUT_S = 60.0
 POLL_S = 0.05
 # Each process holds the lock of its instance as long as it lives: the kernel refuses it to a second
 # process of the same instance, and lets it go with the first one, however that ends.
+# An instance for which there is a file ``hold-`` holds the interpreter's lock in C from then on.
 CODE = """
+import ctypes
 import fcntl
+import os
 
 held = []
 
 
 def process(input, context):
+    folder, number = context.get_user_config_value("folder"), context.get_instance_id()
     if not held:
-        folder, number = context.get_user_config_value("folder"), context.get_instance_id()
         held.append(open(f"{folder}/lock-{number}", "a"))
         try:
             fcntl.flock(held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             open(f"{folder}/twice-{number}", "a").close()
+    if os.path.exists(f"{folder}/hold-{number}"):
+        os.remove(f"{folder}/hold-{number}")
+        ctypes.PyDLL(None).sleep(3600)
     return f"{input} {context.get_instance_id()}"
 """
 
@@ -60,9 +75,15 @@ class Workers:
     """Three real workers with one function, the numbers that it is sent, and what it answered."""
 
     def __init__(
-        self, client: geminga.Client, membership: Membership, processes: dict[str, Popen[str]]
+        self,
+        client: geminga.Client,
+        membership: Membership,
+        processes: dict[str, Popen[str]],
+        count: int,
     ) -> None:
         self.processes = processes
+        # Of instances.
+        self.count = count
         self.members = membership.members
         self.sent = 0
         # The numbers that came out, and since the last ``everything_runs``, from which instances.
@@ -94,22 +115,23 @@ class Workers:
         answer = await self._calls.call(RestCall("GET", f"{worker.url}{INSTANCES_PATH}"))
         return parse_instances(answer.json()).present
 
-    async def everything_runs(self, *names: str) -> None:
+    async def everything_runs(self, *names: str, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until these workers share all instances evenly, and each instance has answered
         again and whatever was sent until now is answered."""
-        async with asyncio.timeout(TIMEOUT_S):
-            while True:
-                workers = [
-                    each for each in (await self.members()).workers if each.worker_id in names
-                ]
-                loads = [len(await self.instances(worker)) for worker in workers]
-                if loads == [INSTANCES // len(names)] * len(names):
-                    break
+        async with asyncio.timeout(timeout_s):
+            while await self._loads(names) != [self.count // len(names)] * len(names):  # noqa: ASYNC110 - of other processes
                 await asyncio.sleep(POLL_S)
             self._from.clear()
             sent = self.sent
-            while len(self._from) < INSTANCES or not self.answered.issuperset(range(sent)):  # noqa: ASYNC110 - of other processes
+            while len(self._from) < self.count or not self.answered.issuperset(range(sent)):  # noqa: ASYNC110 - of other processes
                 await asyncio.sleep(POLL_S)
+
+    async def _loads(self, names: tuple[str, ...]) -> list[int]:
+        try:
+            workers = (await self.members()).workers
+            return [len(await self.instances(each)) for each in workers if each.worker_id in names]
+        except (ClusterUnknown, ServerUnreachable):
+            return []  # a broker restarts, say
 
     async def leader_other_than(self, worker_id: str) -> str:
         """Wait for a leader that is not this one."""
@@ -121,12 +143,18 @@ class Workers:
 
 
 @asynccontextmanager
-async def working(standalone: StandaloneProcess, folder: Path) -> AsyncGenerator[Workers]:
-    """Three workers in a namespace of their own, whose function is there when they start."""
+async def working(
+    standalone: StandaloneProcess,
+    folder: Path,
+    count: int = INSTANCES,
+    service_urls: Mapping[str, str] | None = None,
+) -> AsyncGenerator[Workers]:
+    """Three workers in a namespace of their own, whose function is there when they start, with so
+    many instances. ``service_urls`` says by which way a worker reaches the broker."""
     web, namespace = standalone.web_service_url, f"public/functions-{uuid4().hex[:8]}"
     assert rest(web, "PUT", f"/admin/v2/namespaces/{namespace}")[0] == 204
     # Each instance is the active consumer of one partition, so that all get numbers.
-    assert rest(web, "PUT", f"/admin/v2/persistent/{namespace}/in/partitions", INSTANCES)[0] == 204
+    assert rest(web, "PUT", f"/admin/v2/persistent/{namespace}/in/partitions", count)[0] == 204
     topics = f"persistent://{namespace}"
     calls = HttpCalls()
     async with geminga.connect(standalone.service_url) as client:
@@ -142,7 +170,7 @@ async def working(standalone: StandaloneProcess, folder: Path) -> AsyncGenerator
             namespace=name.namespace,
             name=name.name,
             className="user_code",
-            parallelism=INSTANCES,
+            parallelism=count,
             autoAck=True,
             userConfig=json.dumps({"folder": str(folder)}),
         )
@@ -155,13 +183,16 @@ async def working(standalone: StandaloneProcess, folder: Path) -> AsyncGenerator
             await producer.send(metadata.SerializeToString(), key=str(name))
         membership = Membership(calls, web, f"{topics}/coordinate", SUBSCRIPTION)
         with ExitStack() as stack:
+            urls = service_urls or dict.fromkeys(WORKERS, standalone.service_url)
             processes = {
-                each: stack.enter_context(running(*command(standalone, namespace, each, folder)))
+                each: stack.enter_context(
+                    running(*command(standalone, urls[each], namespace, each, folder))
+                )
                 for each in WORKERS
             }
             for process in processes.values():
                 wait_for_words(process, "functions worker serves")
-            workers = Workers(client, membership, processes)
+            workers = Workers(client, membership, processes, count)
             tasks = [
                 asyncio.create_task(workers.receive(f"{topics}/out")),
                 asyncio.create_task(workers.send(f"{topics}/in")),
@@ -179,9 +210,11 @@ async def chunks(text: str) -> AsyncIterator[bytes]:
     yield text.encode()
 
 
-def command(standalone: StandaloneProcess, namespace: str, name: str, folder: Path) -> list[str]:
+def command(
+    standalone: StandaloneProcess, service_url: str, namespace: str, name: str, folder: Path
+) -> list[str]:
     options = {
-        "pulsar-service-url": standalone.service_url,
+        "pulsar-service-url": service_url,
         "pulsar-web-service-url": standalone.web_service_url,
         "pulsar-functions-namespace": namespace,
         "worker-id": name,
@@ -227,4 +260,72 @@ async def test_instances_of_a_worker_that_stands_still_end_before_others_run_the
         # It takes part again, and runs nothing of what was given to others meanwhile.
         await workers.everything_runs(*WORKERS)
     assert len(locks(tmp_path, "lock")) == INSTANCES
+    assert locks(tmp_path, "twice") == []
+
+
+@pytest.mark.full
+async def test_a_leader_that_stands_still_is_replaced_and_its_instances_end_whatever_they_do(
+    standalone: StandaloneProcess, tmp_path: Path
+) -> None:
+    async with working(standalone, tmp_path, MANY_INSTANCES) as workers:
+        await workers.everything_runs(*WORKERS)
+        leader = await workers.leader_other_than("")
+        info = (await workers.members()).find(leader)
+        assert info is not None
+        number = min(await workers.instances(info)).instance
+        held = tmp_path / f"hold-{number}"
+        held.touch()
+        async with asyncio.timeout(TIMEOUT_S):
+            while held.exists():  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(POLL_S)
+        workers.processes[leader].send_signal(signal.SIGSTOP)
+        try:
+            others = [each for each in WORKERS if each != leader]
+            await workers.everything_runs(*others, timeout_s=SILENCE_S + TIMEOUT_S)
+            assert await workers.leader_other_than(leader) in others
+        finally:
+            workers.processes[leader].send_signal(signal.SIGCONT)
+        # It is fenced, takes part again, and runs nothing of what was given to others meanwhile.
+        await workers.everything_runs(*WORKERS)
+    assert len(locks(tmp_path, "lock")) == MANY_INSTANCES
+    assert locks(tmp_path, "twice") == []
+
+
+@pytest.mark.full
+async def test_a_leader_that_is_cut_off_is_replaced_and_ends_its_instances(
+    standalone: StandaloneProcess, tmp_path: Path
+) -> None:
+    urls = ("--broker-service-url", standalone.service_url)
+    webs = ("--broker-web-service-url", standalone.web_service_url)
+    async with AsyncExitStack() as stack:
+        proxy = stack.enter_context(proxy_of(tmp_path / "proxy-log", *urls, *webs))
+        target = proxy.service_url.partition("://")[2]
+        wires = {each: await stack.enter_async_context(Wire(target)) for each in WORKERS}
+        ways = {each: f"pulsar://{wire.address}" for each, wire in wires.items()}
+        workers = await stack.enter_async_context(
+            working(standalone, tmp_path, MANY_INSTANCES, ways)
+        )
+        await workers.everything_runs(*WORKERS)
+        leader = await workers.leader_other_than("")
+        wires[leader].refuses = True
+        wires[leader].cut()
+        async with asyncio.timeout(ELECTION_S):
+            await workers.leader_other_than(leader)
+        await workers.everything_runs(*(each for each in WORKERS if each != leader))
+        wires[leader].refuses = False
+        await workers.everything_runs(*WORKERS)
+    assert len(locks(tmp_path, "lock")) == MANY_INSTANCES
+    assert locks(tmp_path, "twice") == []
+
+
+@pytest.mark.full
+async def test_instances_go_on_after_the_broker_of_the_workers_topics_was_killed(
+    harmed: StandaloneProcess, tmp_path: Path
+) -> None:
+    async with working(harmed, tmp_path, MANY_INSTANCES) as workers:
+        await workers.everything_runs(*WORKERS)
+        pid = await asyncio.to_thread(harmed.kill_part, "broker")
+        await asyncio.to_thread(harmed.wait_restarted, "broker", pid)
+        await workers.everything_runs(*WORKERS)
+    assert len(locks(tmp_path, "lock")) == MANY_INSTANCES
     assert locks(tmp_path, "twice") == []

@@ -50,8 +50,8 @@ NAMES = [FunctionName("public", "default", name) for name in ("one", "two", "thr
 PARALLELISM_MAX = 5
 CHANGES = 20
 CHANGES_S = 25.0
-# Of ten changes so many concern the brokers' topics, and so many strike the leader.
-UNLOADS, STRIKES = 1, 1
+# Of ten changes so many concern the brokers' topics, strike the leader, and drain a worker.
+UNLOADS, STRIKES, DRAINS = 1, 1, 1
 # A change that takes longer may come yet; the next one may be at another leader.
 PATIENCE_S = 2.0
 LOOK_S = 0.05
@@ -139,6 +139,18 @@ class Story:
         for stream in world.network.streams(host.name):
             world.network.reset(stream)
 
+    def drain(self) -> None:
+        """Drain a worker, if none is: whoever leads, it takes nothing as long as it lives."""
+        serving = self.workers.serving()
+        if serving and not any(each.heartbeats.is_draining for each in serving.values()):
+            host = self.chance.choice(list(serving))
+            heartbeats = serving[host].heartbeats
+
+            async def drain() -> None:
+                heartbeats.drain()
+
+            host.run(drain()).add_done_callback(lambda done: done.cancelled() or done.exception())
+
     async def unload(self) -> None:
         """Have the owner of the topic by which workers elect their leader hand it on."""
 
@@ -162,6 +174,8 @@ class Story:
                 await self.unload()
             elif number < UNLOADS + STRIKES:
                 self.strike()
+            elif number < UNLOADS + STRIKES + DRAINS:
+                self.drain()
             else:
                 await self.change()
             self.workers.notes.check()
@@ -204,9 +218,14 @@ class Story:
             return f"runs: {running}, should run: {wanted}"
         if {name: each.host.name for name, each in running.items()} != assigned:
             return "an instance runs where it is not assigned"
-        loads = [list(assigned.values()).count(worker.me.worker_id) for worker in workers]
-        if max(loads) - min(loads) > 1:
-            return f"loads: {loads}"
+        places = list(assigned.values())
+        loads = {worker.me.worker_id: places.count(worker.me.worker_id) for worker in workers}
+        drained = [each.me.worker_id for each in workers if each.heartbeats.is_draining]
+        if (
+            any(loads.pop(worker) for worker in drained)
+            or max(loads.values()) - min(loads.values()) > 1
+        ):
+            return f"places: {places}, drained: {drained}"
         return ""
 
 

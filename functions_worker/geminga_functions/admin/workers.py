@@ -7,7 +7,6 @@ import resource
 import sys
 import threading
 from collections import defaultdict
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -23,6 +22,7 @@ from geminga_server.rest.access import on_cluster
 from geminga_server.rest.answers import Json, no_content, text
 from geminga_server.rest.errors import RestError, ServedElsewhere
 from geminga_server.rest.parameters import integer_in_path
+from geminga_server.rest_calls import RestCall
 
 READS = [on_cluster(Action.READ)]
 CHANGES = [on_cluster(Action.ADMINISTER)]
@@ -33,6 +33,9 @@ WAIT_MAX_S = 60.0
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 # With fewer, instances have nowhere else to go.
 WORKERS_MIN = 2
+DRAIN_PATH = "/admin/v2/worker/drain"
+DRAIN_TIMEOUT_S = 5.0
+LOOK_S = 0.05
 
 router = APIRouter()
 
@@ -82,17 +85,48 @@ async def rebalance(request: Request, facade: FacadeArg) -> Response:
 
 @router.put("/admin/v2/worker/leader/drain", dependencies=CHANGES)
 async def drain(request: Request, facade: FacadeArg) -> Response:
-    """Move all instances away from a worker; they do not come back while this leader leads."""
+    """Move all instances away from a worker; it is given none again as long as it lives."""
     await _at_leader(request, facade)
     worker_id = request.query_params.get("workerId", "")
-    if (await _several_members(facade)).find(worker_id) is None:
+    worker = (await _several_members(facade)).find(worker_id)
+    if worker is None:
         raise RestError(400, f"There is no worker {worker_id!r}")
-    draining = facade.worker.leadership.draining
-    if worker_id in draining:
-        raise RestError(409, f"The worker {worker_id} is being drained already")
-    draining.add(worker_id)
-    facade.worker.leadership.wake()
+    await _drain(facade, worker)
+    try:
+        async with asyncio.timeout(DRAIN_TIMEOUT_S):
+            while True:
+                if worker_id in facade.worker.leadership.draining:  # its heartbeat has said so
+                    return no_content()
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        raise RestError(503, f"The leader does not hear from the worker {worker_id}") from None
+
+
+async def _drain(facade: Facade, worker: WorkerInfo) -> None:
+    if worker == facade.worker.me:
+        if facade.worker.heartbeats.is_draining:
+            raise RestError(409, f"The worker {worker.worker_id} is being drained already")
+        facade.worker.heartbeats.drain()
+        return
+    call = RestCall("PUT", f"{worker.url}{DRAIN_PATH}", timeout_s=DRAIN_TIMEOUT_S)
+    answer = await facade.worker.calls.call(call)
+    if not answer.is_success:
+        raise RestError(answer.status, answer.reason)
+
+
+@router.put(DRAIN_PATH, dependencies=CHANGES)
+async def drain_this(facade: FacadeArg) -> Response:
+    """Have all instances moved away from this worker."""
+    await _several_members(facade)
+    await _drain(facade, facade.worker.me)
     return no_content()
+
+
+@router.get(DRAIN_PATH, dependencies=READS)
+async def get_drain_of_this(facade: FacadeArg) -> Response:
+    """How far the drain of this worker is: ``LongRunningProcessStatus``."""
+    worker = facade.worker
+    return _drain_status(facade, worker.me.worker_id, is_drained=worker.heartbeats.is_draining)
 
 
 @router.get("/admin/v2/worker/leader/drain", dependencies=READS)
@@ -100,28 +134,16 @@ async def get_drain(request: Request, facade: FacadeArg) -> Response:
     """How far the drain of a worker is: ``LongRunningProcessStatus``."""
     await _at_leader(request, facade)
     worker_id = request.query_params.get("workerId", "")
-    if worker_id not in facade.worker.leadership.draining:
+    is_drained = worker_id in facade.worker.leadership.draining
+    return _drain_status(facade, worker_id, is_drained=is_drained)
+
+
+def _drain_status(facade: Facade, worker_id: str, *, is_drained: bool) -> Response:
+    if not is_drained:
         reason = f"The worker {worker_id!r} was not drained"
         return Json({"status": "NOT_RUN", "lastError": reason})
     left = [each for each in facade.worker.assignments.records.values() if each.worker == worker_id]
     return Json({"status": "RUNNING" if left else "SUCCESS", "lastError": ""})
-
-
-@router.put("/admin/v2/worker/drain", dependencies=CHANGES)
-async def drain_this(facade: FacadeArg) -> Response:
-    """Move all instances away from the worker that is asked: its leader does."""
-    raise ServedElsewhere(await _drain_at_leader(facade))
-
-
-@router.get("/admin/v2/worker/drain", dependencies=READS)
-async def get_drain_of_this(facade: FacadeArg) -> Response:
-    """How far the drain of the worker that is asked is: its leader knows."""
-    raise ServedElsewhere(await _drain_at_leader(facade))
-
-
-async def _drain_at_leader(facade: Facade) -> str:
-    worker_id = quote(facade.worker.me.worker_id, safe="")
-    return f"{(await facade.leader()).url}/admin/v2/worker/leader/drain?workerId={worker_id}"
 
 
 async def _several_members(facade: Facade) -> Members:

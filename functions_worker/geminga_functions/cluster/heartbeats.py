@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from geminga import Client, ClientError, Message, Producer
 from geminga_functions.cluster.sessions import Session
@@ -22,6 +23,7 @@ WORKER_PROPERTY = "worker"
 SESSION_PROPERTY = "session"
 SENT_PROPERTY = "sent_s"
 LEFT_PROPERTY = "left"
+DRAINING_PROPERTY = "draining"
 # Two heartbeats may be lost before a lease ends.
 BEATS_A_LEASE = 3
 LEAVE_TIMEOUT_S = 2.0
@@ -56,6 +58,10 @@ class Heartbeats(Service):
         self._clock = clock
         self._on_lease = on_lease
         self._make_session = make_session
+        # Whether this worker asks the leader, whichever that is, for no instances: as long as the
+        # worker lives, whose successor takes instances again.
+        self.is_draining = False
+        self._beats_now = asyncio.Event()
         self._session = ""
         self._lease_until_s = 0.0
 
@@ -63,6 +69,11 @@ class Heartbeats(Service):
     def session(self) -> str:
         """The session that has a lease at this moment; empty where none has."""
         return self._session if self._clock.monotonic() < self._lease_until_s else ""
+
+    def drain(self) -> None:
+        """Say from now on that this worker is to be left without instances."""
+        self.is_draining = True
+        self._beats_now.set()
 
     async def _open_parts(self) -> None:
         await super()._open_parts()
@@ -86,7 +97,10 @@ class Heartbeats(Service):
                     self._session = self._make_session()
                 await self._send(producer, sent_s)
                 rest_s = sent_s + self._lease_s / BEATS_A_LEASE - self._clock.monotonic()
-                await asyncio.sleep(max(0.0, rest_s))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, rest_s)):
+                        await self._beats_now.wait()
+                self._beats_now.clear()
 
     async def _send(self, producer: Producer[bytes], sent_s: float) -> None:
         properties = {
@@ -94,6 +108,8 @@ class Heartbeats(Service):
             SESSION_PROPERTY: self._session,
             SENT_PROPERTY: repr(sent_s),
         }
+        if self.is_draining:
+            properties[DRAINING_PROPERTY] = "true"
         try:
             await producer.send(b"", properties=properties)
         except ClientError as error:
@@ -127,10 +143,13 @@ class Heartbeats(Service):
 class Heartbeat:
     """A heartbeat that was received: whose, of which session, and what it says."""
 
-    def __init__(self, session: Session, sent_s: float | None, *, has_left: bool) -> None:
+    def __init__(
+        self, session: Session, sent_s: float | None, *, has_left: bool, is_draining: bool
+    ) -> None:
         self.session = session
         self.sent_s = sent_s
         self.has_left = has_left
+        self.is_draining = is_draining
 
     @classmethod
     def of(cls, message: Message[bytes]) -> Heartbeat | None:
@@ -143,4 +162,9 @@ class Heartbeat:
             sent_s = float(properties[SENT_PROPERTY])
         except (KeyError, ValueError):
             sent_s = None
-        return cls(Session(worker, session), sent_s, has_left=LEFT_PROPERTY in properties)
+        return cls(
+            Session(worker, session),
+            sent_s,
+            has_left=LEFT_PROPERTY in properties,
+            is_draining=DRAINING_PROPERTY in properties,
+        )

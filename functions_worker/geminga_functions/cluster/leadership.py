@@ -75,7 +75,6 @@ class Leadership(Service):
         clock: Clock,
     ) -> None:
         super().__init__()
-        self.draining: set[str] = set()
         self._client = client
         self._topic = coordination_topic
         self._me = me
@@ -98,6 +97,11 @@ class Leadership(Service):
     def is_leader(self) -> bool:
         """Whether this worker leads: its consumer is active, and it has the topics for itself."""
         return self._writers is not None
+
+    @property
+    def draining(self) -> frozenset[str]:
+        """The workers that want no instances, as far as this one has heard while it leads."""
+        return self._sessions.draining
 
     def wake(self) -> None:
         """Decide anew: something has changed."""
@@ -172,6 +176,9 @@ class Leadership(Service):
             if self._sessions.current(heartbeat.session.worker) != heartbeat.session:
                 self.wake()
             self._sessions.heard(heartbeat.session, now_s)
+            if heartbeat.is_draining and heartbeat.session.worker not in self.draining:
+                self._sessions.drain(heartbeat.session)
+                self.wake()
             # Of this life alone: another one's clock says nothing here.
             if heartbeat.sent_s is not None and heartbeat.session.session == self._own_session():
                 self._sessions.caught_up(min(heartbeat.sent_s, now_s))

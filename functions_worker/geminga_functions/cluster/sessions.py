@@ -37,6 +37,8 @@ class WorkerSessions:
         # When the last heartbeat of a session was received.
         self._heard_s: dict[Session, float] = {}
         self._newest: dict[str, Session] = {}
+        # Those whose worker wants no instances.
+        self._draining: set[Session] = set()
         self._caught_up_s = float("-inf")
 
     def suppose(self, sessions: Iterable[Session], now_s: float) -> None:
@@ -51,9 +53,22 @@ class WorkerSessions:
             self._newest[session.worker] = session
         self._heard_s[session] = now_s
 
+    def drain(self, session: Session) -> None:
+        """A worker wants no instances, as long as this session lasts."""
+        if session in self._heard_s:
+            self._draining.add(session)
+
+    @property
+    def draining(self) -> frozenset[str]:
+        """The workers that are there and want no instances."""
+        return frozenset(
+            worker for worker, session in self._newest.items() if session in self._draining
+        )
+
     def left(self, session: Session) -> None:
         """A worker said that it runs nothing any more in this session."""
         self._heard_s.pop(session, None)
+        self._draining.discard(session)
         if self._newest.get(session.worker) == session:
             del self._newest[session.worker]
 

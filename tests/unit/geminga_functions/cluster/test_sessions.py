@@ -67,3 +67,14 @@ def test_a_worker_that_left_is_gone_at_once() -> None:
     sessions.left(OLD)
     assert not sessions.may_run(OLD)
     assert sessions.workers() == []
+
+
+def test_a_worker_is_drained_until_its_session_is_over() -> None:
+    sessions = WorkerSessions(3.0)
+    sessions.heard(OLD, 0.0)
+    sessions.drain(OLD)
+    sessions.heard(OLD, 1.0)
+    assert sessions.draining == {OLD.worker}
+    # It has started anew, though its former lease goes on.
+    sessions.heard(NEW, 2.0)
+    assert sessions.draining == frozenset()
