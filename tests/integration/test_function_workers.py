@@ -191,7 +191,7 @@ async def working(
                 for each in WORKERS
             }
             for process in processes.values():
-                wait_for_words(process, "functions worker serves")
+                await asyncio.to_thread(wait_for_words, process, "functions worker serves")
             workers = Workers(client, membership, processes, count)
             tasks = [
                 asyncio.create_task(workers.receive(f"{topics}/out")),

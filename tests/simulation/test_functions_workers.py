@@ -57,6 +57,10 @@ PATIENCE_S = 2.0
 LOOK_S = 0.05
 # Faults are over: a broker needs seconds to notice a connection gone dark, then a lease has to end.
 SETTLE_S = 120.0
+# From the moment that the broker notices the death of the leader: here at once.
+ELECTION_S = 3.0
+# Instances that fail and start again are nothing to the leader.
+CALM_S, CALM_STEPS_MAX = 60.0, 10
 # The connection is given up, and the compaction is over by then.
 COMPACTED_S = 90.0
 TIME_LIMIT_S = 600.0
@@ -264,6 +268,50 @@ def test_no_instance_runs_twice(first: int) -> None:
 
 def test_a_seed_repeats() -> None:
     assert run(3) == run(3)
+
+
+async def calm_and_election(steps: list[float]) -> None:
+    """Nothing happens for a while; then the leader is killed."""
+    async with World() as world:
+        cluster = Cluster(world, SHAPE)
+        await cluster.open()
+        workers = Workers(cluster, WORKERS_MIN)
+        story = Story(workers, world.loop.stream("story"))
+        for host in workers.hosts:
+            host.start(workers.run_worker)
+        async with asyncio.timeout(SETTLE_S):
+            while story.leader() is None:  # noqa: ASYNC110 - of other hosts
+                await asyncio.sleep(LOOK_S)
+        while not any(story.workers.notes.running()):
+            await story.change()
+            await story.settle()
+        steps.clear()
+        await asyncio.sleep(CALM_S)
+        assert len(steps) <= CALM_STEPS_MAX
+        found = story.leader()
+        assert found is not None
+        found[0].kill()
+        async with asyncio.timeout(ELECTION_S):
+            while story.leader() is None:  # noqa: ASYNC110 - of other hosts
+                await asyncio.sleep(LOOK_S)
+        found[0].restart()
+        await story.settle()
+        raise_loop_failures(world)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_leader_rests_while_nothing_changes_and_is_soon_replaced(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[float] = []
+    honest = Leadership._step
+
+    async def step(leadership: Leadership, writer: LogWriter) -> float:
+        steps.append(await honest(leadership, writer))
+        return steps[-1]
+
+    monkeypatch.setattr(Leadership, "_step", step)
+    simulate(seed, partial(calm_and_election, steps), time_limit_s=TIME_LIMIT_S)
 
 
 async def removal_behind_a_compaction() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 from geminga import Client, ClientError, Consumer
@@ -32,8 +32,11 @@ SUBSCRIPTION = "participants"
 # Upstream's leader waited for its producers without end, and nothing was scheduled meanwhile.
 TAKE_TIMEOUT_S = 10.0
 RETAKE_S = 0.5
-# How soon the end of a lease has consequences; changes of the logs have them at once.
-STEP_S = 0.2
+# How often workers are asked whether instances have ended that are to go elsewhere. All else wakes
+# the leader: changes of the logs, workers that come, go and are drained, and its own heartbeats,
+# without which no lease is known to have ended. It looks from time to time all the same.
+ASK_S = 0.2
+IDLE_S = 10.0
 POLL_S = 0.1
 HEARTBEATS_AT_ONCE = 100
 
@@ -182,6 +185,8 @@ class Leadership(Service):
             # Of this life alone: another one's clock says nothing here.
             if heartbeat.sent_s is not None and heartbeat.session.session == self._own_session():
                 self._sessions.caught_up(min(heartbeat.sent_s, now_s))
+                if self._sessions.over():
+                    self.wake()
         if messages:
             consumer.ack_cumulative(messages[-1])
 
@@ -219,8 +224,7 @@ class Leadership(Service):
                 await asyncio.sleep(self._lease_s / BEATS_A_LEASE)
                 while True:
                     self._changed.clear()
-                    if not await self._step(writers[1]):
-                        await self._pause()
+                    await self._pause(await self._step(writers[1]))
         except (ClientError, TimeoutError) as error:
             log.warning("worker leads no more", extra={"reason": str(error) or "timeout"})
             await asyncio.sleep(RETAKE_S)
@@ -230,23 +234,23 @@ class Leadership(Service):
             if self._writers is writers:
                 self._writers = None
 
-    async def _pause(self) -> None:
-        try:
-            async with asyncio.timeout(STEP_S):
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
                 await self._changed.wait()
-        except TimeoutError:
-            pass
 
     def _assigned(self) -> Mapping[InstanceName, Assigned]:
         return self._assignments.records
 
-    async def _step(self, writer: LogWriter) -> bool:
-        """Decide and publish once; says whether something was published."""
+    async def _step(self, writer: LogWriter) -> float:
+        """Decide and publish once; returns after how many seconds at the latest to do so again."""
         for session in self._sessions.forget():
             log.info("worker is gone", extra={"worker": session.worker})
         orders = self._decide({})
-        if orders.ask:
-            answers = {worker: await self._ask(worker) for worker in orders.ask}
+        is_asking = bool(orders.ask)
+        if is_asking:
+            found = await asyncio.gather(*[self._ask(worker) for worker in orders.ask])
+            answers = dict(zip(orders.ask, found, strict=True))
             orders = self._decide(answers)
         sends = [
             writer.put(each.instance, each.encode(), {SESSION_PROPERTY: each.session})
@@ -254,11 +258,11 @@ class Leadership(Service):
         ]
         sends += [writer.remove(name) for name in orders.remove]
         if not sends:
-            return False
+            return ASK_S if is_asking else IDLE_S
         positions = await asyncio.gather(*sends)
         # The next decision knows what this one did.
         await self._assignments.reach(max(positions))
-        return True
+        return 0.0
 
     def _decide(self, answers: Mapping[str, WorkerInstances | None]) -> Orders:
         ended: set[InstanceName] = set()

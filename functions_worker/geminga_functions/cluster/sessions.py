@@ -76,13 +76,17 @@ class WorkerSessions:
         """The leader received the heartbeat that it sent at ``sent_s``."""
         self._caught_up_s = max(self._caught_up_s, sent_s)
 
-    def forget(self) -> list[Session]:
-        """Forget the sessions whose leases have ended, and return them."""
-        over = [
+    def over(self) -> list[Session]:
+        """The sessions whose leases have ended."""
+        return [
             session
             for session, heard_s in self._heard_s.items()
             if heard_s + self._lease_s < self._caught_up_s
         ]
+
+    def forget(self) -> list[Session]:
+        """Forget the sessions whose leases have ended, and return them."""
+        over = self.over()
         for session in over:
             self.left(session)
         return over
