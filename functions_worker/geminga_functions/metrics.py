@@ -18,7 +18,7 @@ from geminga_functions.names import InstanceName
 from geminga_functions.worker import Worker
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 from geminga_runtime.service import Service
-from geminga_server.metrics import metric
+from geminga_server.metrics import Durations, metric
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -30,6 +30,9 @@ ASK_PERIOD_S = 5.0
 ASK_TIMEOUT_S = 2.0
 # Instances that are asked at the same moment: each answer wakes a process.
 ASKED_AT_ONCE = 20
+# Of durations these quantiles are shown, of the last minutes.
+SHARES = (0.5, 0.9, 1.0)
+PERIOD_S = 60.0
 
 # What an exception says, at most, in the label that shows it.
 ERROR_CHARACTERS_MAX = 200
@@ -54,6 +57,21 @@ class WorkerNumbers(Service):
     async def _open_parts(self) -> None:
         await super()._open_parts()
         self.spawn_every(ASK_PERIOD_S, self._ask_all, name="numbers of instances")
+        self.spawn_every(PERIOD_S, self._renew, name="periods of durations")
+
+    def _durations(self) -> dict[str, Durations]:
+        """Moves and drains are schedules like all others, so that there are no times of theirs."""
+        leadership, instances = self._worker.leadership, self._worker.runtime.instances
+        return {
+            "schedule_execution_time_total_ms": leadership.schedules,
+            "schedule_strategy_execution_time_ms": leadership.strategies,
+            "start_instance_process_time_ms": instances.starts,
+            "stop_instance_process_time_ms": instances.stops,
+        }
+
+    async def _renew(self) -> None:
+        for durations in self._durations().values():
+            durations.renew()
 
     async def _ask_all(self) -> None:
         instances = self._worker.runtime.instances
@@ -88,6 +106,15 @@ class WorkerNumbers(Service):
         for name, value in gauges.items():
             shown = PREFIX + name
             yield metric(shown, "gauge", [(shown, cluster, value)], f"Pulsar's {shown}.")
+        for name, durations in self._durations().items():
+            shown, summary = PREFIX + name, durations.summary(SHARES, with_present=True)
+            quantiles: list[tuple[str, Labels, float]] = [
+                (shown, {**cluster, "quantile": str(share)}, value)
+                for share, value in summary.quantiles.items()
+            ]
+            quantiles.append((f"{shown}_count", cluster, summary.count))
+            quantiles.append((f"{shown}_sum", cluster, summary.sum_ms))
+            yield metric(shown, "summary", quantiles, f"Pulsar's {shown}.")
         for (name, kind), samples in self._instance_samples(cluster).items():
             yield metric(name, kind, samples, f"Pulsar's {name}.")
 

@@ -115,16 +115,30 @@ class Workers:
         answer = await self._calls.call(RestCall("GET", f"{worker.url}{INSTANCES_PATH}"))
         return parse_instances(answer.json()).present
 
+    async def metrics(self, worker_id: str) -> str:
+        """What a worker shows Prometheus."""
+        worker = (await self.members()).find(worker_id)
+        assert worker is not None
+        return (await self._calls.call(RestCall("GET", f"{worker.url}/metrics/"))).body.decode()
+
     async def everything_runs(self, *names: str, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until these workers share all instances evenly, and each instance has answered
         again and whatever was sent until now is answered."""
-        async with asyncio.timeout(timeout_s):
-            while await self._loads(names) != [self.count // len(names)] * len(names):  # noqa: ASYNC110 - of other processes
-                await asyncio.sleep(POLL_S)
-            self._from.clear()
-            sent = self.sent
-            while len(self._from) < self.count or not self.answered.issuperset(range(sent)):  # noqa: ASYNC110 - of other processes
-                await asyncio.sleep(POLL_S)
+        loads: list[int] = []
+        sent = self.sent
+        try:
+            async with asyncio.timeout(timeout_s):
+                while loads != [self.count // len(names)] * len(names):
+                    loads = await self._loads(names)
+                    await asyncio.sleep(POLL_S)
+                self._from.clear()
+                sent = self.sent
+                while len(self._from) < self.count or not self.answered.issuperset(range(sent)):  # noqa: ASYNC110 - of other processes
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            silent = sorted(set(range(self.count)) - self._from)
+            unanswered = sorted(set(range(sent)) - self.answered)
+            pytest.fail(f"{loads=}, {silent=}, {sent=}, {unanswered[:20]=}")
 
     async def _loads(self, names: tuple[str, ...]) -> list[int]:
         try:
@@ -239,8 +253,13 @@ async def test_a_killed_leader_is_followed_by_another_and_its_instances_run_else
         leader = await workers.leader_other_than("")
         workers.processes[leader].kill()
         async with asyncio.timeout(ELECTION_S):
-            await workers.leader_other_than(leader)
+            next_leader = await workers.leader_other_than(leader)
         await workers.everything_runs(*(each for each in WORKERS if each != leader))
+        shown = await workers.metrics(next_leader)
+        for times in ("schedule_execution_time_total", "start_instance_process_time"):
+            name = f"pulsar_function_worker_{times}_ms"
+            assert f'{name}{{cluster="standalone",quantile="0.9"}}' in shown
+            assert f'{name}_count{{cluster="standalone"}} 0.0' not in shown
     assert len(locks(tmp_path, "lock")) == INSTANCES
     assert locks(tmp_path, "twice") == []
 

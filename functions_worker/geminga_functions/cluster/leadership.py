@@ -25,6 +25,7 @@ from geminga_functions.names import FunctionName, InstanceName
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
+from geminga_server.metrics.durations import Durations
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,8 @@ class Leadership(Service):
         clock: Clock,
     ) -> None:
         super().__init__()
+        # How long it took to publish what had been decided, and to decide.
+        self.schedules, self.strategies = Durations(), Durations()
         self._client = client
         self._topic = coordination_topic
         self._me = me
@@ -259,12 +262,15 @@ class Leadership(Service):
         sends += [writer.remove(name) for name in orders.remove]
         if not sends:
             return ASK_S if is_asking else IDLE_S
+        began_s = self._clock.monotonic()
         positions = await asyncio.gather(*sends)
         # The next decision knows what this one did.
         await self._assignments.reach(max(positions))
+        self.schedules.add((self._clock.monotonic() - began_s) * 1000)
         return 0.0
 
     def _decide(self, answers: Mapping[str, WorkerInstances | None]) -> Orders:
+        began_s = self._clock.monotonic()
         ended: set[InstanceName] = set()
         for name, each in self._assigned().items():
             answer = answers.get(each.worker)
@@ -272,7 +278,7 @@ class Leadership(Service):
                 continue
             if each.is_stopped and name not in answer.present:
                 ended.add(name)
-        return decide(
+        orders = decide(
             Facts(
                 self._functions.records,
                 self._assigned(),
@@ -282,3 +288,5 @@ class Leadership(Service):
                 self._balances,
             )
         )
+        self.strategies.add((self._clock.monotonic() - began_s) * 1000)
+        return orders

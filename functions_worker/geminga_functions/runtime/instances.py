@@ -30,6 +30,7 @@ from geminga_runtime.backoff import Backoff
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
+from geminga_server.metrics.durations import Durations
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,8 @@ class Instances(Service):
         self.clock = clock
         self.random = random
         self.starting = asyncio.Semaphore(config.starts_at_once_max)
+        # How long instances took to load their functions, and to end when they were to.
+        self.starts, self.stops = Durations(), Durations()
         self.lease_until_s = 0.0
         self._has_lease = asyncio.Event()
         self._lease_timer: asyncio.TimerHandle | None = None
@@ -342,6 +345,7 @@ class Keeper:
             await instances.lease()
             self._change(InstanceState.STARTING)
             self._starts += 1
+            began_s = instances.clock.monotonic()
             order = self._order(wanted, prepared)
             running = self.running = await instances.runner.start(order)
             try:
@@ -361,12 +365,15 @@ class Keeper:
                         is_user_error=True,
                     )
                 if running.started.is_set():
+                    instances.starts.add((instances.clock.monotonic() - began_s) * 1000)
                     self._change(InstanceState.RUNNING)
                 return await asyncio.shield(running.ended)
             finally:
+                began_s = instances.clock.monotonic()
                 if not running.ended.done():
                     self._change(InstanceState.STOPPING)
                 await running.stop(config.stop_timeout_s)
+                instances.stops.add((instances.clock.monotonic() - began_s) * 1000)
                 self.running = None
 
     def _order(self, wanted: FunctionMetaData, prepared: Prepared) -> Order:
