@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -20,6 +21,7 @@ from tests.simulation.verdicts import raise_loop_failures, results
 from tests.simulation.workers import Workers
 
 from geminga import AccessMode, ClientError, Reader
+from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.broker import Broker
 from geminga_functions.cluster import keyed_log
 from geminga_functions.cluster.heartbeats import Heartbeats
@@ -357,6 +359,46 @@ async def removal_behind_a_compaction() -> None:
 
 def test_a_removal_that_a_compaction_dropped_meanwhile_is_noticed() -> None:
     simulate(0, removal_behind_a_compaction, time_limit_s=TIME_LIMIT_S)
+
+
+async def half_made_producer() -> None:
+    """The broker's answer to a worker that takes a log for itself is lost for a while."""
+    async with World() as world:
+        cluster = Cluster(world, Shape())
+        await cluster.open()
+        broker = cluster.brokers[0]
+        config = FunctionsWorkerConfig()
+        topic = TopicName.parse(config.topic(config.function_metadata_topic_name))
+
+        async def take() -> None:
+            async with (
+                cluster.client("leader") as client,
+                function_log(client, config) as log,
+                AsyncExitStack() as stack,
+            ):
+                world.network.cut(broker.name, "leader", is_one_way=True)
+                with pytest.raises(TimeoutError):
+                    await log.writer(stack, PATIENCE_S)
+                world.network.heal(broker.name, "leader")
+                # The half-made producer neither stands in the way nor stays behind.
+                writer = await log.writer(stack, SETTLE_S)
+                await writer.put(NAMES[0], FunctionMetaData(version=1).SerializeToString())
+                serving = cluster.broker(broker)
+                assert serving is not None
+                stats = await serving.administration.topic_stats(topic, StatsQuery())
+                assert len(stats["publishers"]) == 1
+
+        leader = world.host("leader")
+        leader.start(lambda _: asyncio.Event().wait())
+        await leader.run(take())
+
+
+def test_a_producer_that_was_made_too_late_stands_in_no_leaders_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The fence of the next leader would hide what the first attempt had left.
+    monkeypatch.setattr(keyed_log, "LEADERS_ACCESS", AccessMode.EXCLUSIVE)
+    simulate(0, half_made_producer, time_limit_s=TIME_LIMIT_S)
 
 
 def ignore_leases(patch: pytest.MonkeyPatch) -> None:
