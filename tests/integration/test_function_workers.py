@@ -41,8 +41,6 @@ WORKERS = ("w-1", "w-2", "w-3")
 INSTANCES = 6
 # In the tests that are long anyway.
 MANY_INSTANCES = 12
-# A broker gives a connection up that is silent for one to two keep-alive intervals of 30 s.
-SILENCE_S = 60.0
 # From the moment that the broker notices that the leader died: at once, for its connection ends.
 ELECTION_S = 3.0
 TIMEOUT_S = 60.0
@@ -52,11 +50,8 @@ THOUSAND, REPLAY_S = 1000, 1.0
 POLL_S = 0.05
 # Each process holds the lock of its instance as long as it lives: the kernel refuses it to a second
 # process of the same instance, and lets it go with the first one, however that ends.
-# An instance for which there is a file ``hold-`` holds the interpreter's lock in C from then on.
 CODE = """
-import ctypes
 import fcntl
-import os
 
 held = []
 
@@ -69,9 +64,6 @@ def process(input, context):
             fcntl.flock(held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             open(f"{folder}/twice-{number}", "a").close()
-    if os.path.exists(f"{folder}/hold-{number}"):
-        os.remove(f"{folder}/hold-{number}")
-        ctypes.PyDLL(None).sleep(3600)
     return f"{input} {context.get_instance_id()}"
 """
 
@@ -89,6 +81,8 @@ class Workers:
         self.processes = processes
         # Of instances.
         self.count = count
+        # Why it was last not known what runs.
+        self.error = ""
         self.members = membership.members
         self.sent = 0
         # The numbers that came out, and since the last ``everything_runs``, from which instances.
@@ -145,13 +139,14 @@ class Workers:
         except TimeoutError:
             silent = sorted(set(range(self.count)) - self._from)
             unanswered = sorted(set(range(sent)) - self.answered)
-            pytest.fail(f"{loads=}, {silent=}, {sent=}, {unanswered[:20]=}")
+            pytest.fail(f"{loads=}, {silent=}, {sent=}, {unanswered[:20]=}, {self.error=}")
 
     async def _loads(self, names: tuple[str, ...]) -> list[int]:
         try:
             workers = (await self.members()).workers
             return [len(await self.instances(each)) for each in workers if each.worker_id in names]
-        except (ClusterUnknown, ServerUnreachable):
+        except (ClusterUnknown, ServerUnreachable) as error:
+            self.error = str(error)
             return []  # a broker restarts, say
 
     async def leader_other_than(self, worker_id: str) -> str:
@@ -316,34 +311,6 @@ async def test_a_thousand_functions_are_read_within_a_second(
 
 
 @pytest.mark.full
-async def test_a_leader_that_stands_still_is_replaced_and_its_instances_end_whatever_they_do(
-    standalone: StandaloneProcess, tmp_path: Path
-) -> None:
-    async with working(standalone, tmp_path, MANY_INSTANCES) as workers:
-        await workers.everything_runs(*WORKERS)
-        leader = await workers.leader_other_than("")
-        info = (await workers.members()).find(leader)
-        assert info is not None
-        number = min(await workers.instances(info)).instance
-        held = tmp_path / f"hold-{number}"
-        held.touch()
-        async with asyncio.timeout(TIMEOUT_S):
-            while held.exists():  # noqa: ASYNC110 - of another process
-                await asyncio.sleep(POLL_S)
-        workers.processes[leader].send_signal(signal.SIGSTOP)
-        try:
-            others = [each for each in WORKERS if each != leader]
-            await workers.everything_runs(*others, timeout_s=SILENCE_S + TIMEOUT_S)
-            assert await workers.leader_other_than(leader) in others
-        finally:
-            workers.processes[leader].send_signal(signal.SIGCONT)
-        # It is fenced, takes part again, and runs nothing of what was given to others meanwhile.
-        await workers.everything_runs(*WORKERS)
-    assert len(locks(tmp_path, "lock")) == MANY_INSTANCES
-    assert locks(tmp_path, "twice") == []
-
-
-@pytest.mark.full
 async def test_a_leader_that_is_cut_off_is_replaced_and_ends_its_instances(
     standalone: StandaloneProcess, tmp_path: Path
 ) -> None:
@@ -365,19 +332,6 @@ async def test_a_leader_that_is_cut_off_is_replaced_and_ends_its_instances(
             await workers.leader_other_than(leader)
         await workers.everything_runs(*(each for each in WORKERS if each != leader))
         wires[leader].refuses = False
-        await workers.everything_runs(*WORKERS)
-    assert len(locks(tmp_path, "lock")) == MANY_INSTANCES
-    assert locks(tmp_path, "twice") == []
-
-
-@pytest.mark.full
-async def test_instances_go_on_after_the_broker_of_the_workers_topics_was_killed(
-    harmed: StandaloneProcess, tmp_path: Path
-) -> None:
-    async with working(harmed, tmp_path, MANY_INSTANCES) as workers:
-        await workers.everything_runs(*WORKERS)
-        pid = await asyncio.to_thread(harmed.kill_part, "broker")
-        await asyncio.to_thread(harmed.wait_restarted, "broker", pid)
         await workers.everything_runs(*WORKERS)
     assert len(locks(tmp_path, "lock")) == MANY_INSTANCES
     assert locks(tmp_path, "twice") == []
