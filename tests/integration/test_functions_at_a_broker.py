@@ -36,8 +36,11 @@ def create(web_url: str, name: str, directory: Path) -> None:
         "functionConfig": (None, json.dumps(config), "application/json"),
         "data": (f"{name}.py", CODE, "application/octet-stream"),
     }
-    answer = httpx.post(f"{web_url}{PATH}/{name}", files=files, timeout=TIMEOUT_S)
-    assert answer.status_code in (200, 204), answer.text
+
+    def post() -> int:
+        return httpx.post(f"{web_url}{PATH}/{name}", files=files, timeout=TIMEOUT_S).status_code
+
+    eventually(post, (204).__eq__)  # the worker answers before it leads
 
 
 def trigger(web_url: str, name: str) -> str:

@@ -276,7 +276,11 @@ class Workers:
         calls = HostCalls(self.world, host.name, self._answer)
         async with self.cluster.client(host.name) as client:
             packages = PackageStore(
-                client, calls, config.pulsar_web_service_url, config.pulsar_functions_namespace
+                client,
+                calls,
+                config.pulsar_web_service_url,
+                config.pulsar_functions_namespace,
+                config.runtime.package_bytes_max,
             )
             runtime = NotedRuntime(host, self.notes, config, packages)
             worker = Worker(

@@ -84,7 +84,7 @@ class WorkerChannel:
         return self._clock.monotonic() < self._lease_until_s
 
     def _set_lease(self, until_s: float) -> None:
-        self._lease_until_s = until_s
+        self._lease_until_s = until_s - LEAVES_EARLIER_S
         self._on_lease(until_s)
 
     def receive_start(self) -> Start:
@@ -120,7 +120,7 @@ class WorkerChannel:
         # in threads have them.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        while (left_s := self._lease_until_s - LEAVES_EARLIER_S - self._clock.monotonic()) > 0:
+        while (left_s := self._lease_until_s - self._clock.monotonic()) > 0:
             if not poll.poll(left_s * 1000):
                 continue
             with suppress(OSError):
