@@ -418,7 +418,7 @@ class Deduplication:
             self.following(producer, requests)
             return
         positions, name = self._positions, producer.name
-        if all(positions.judge(name, each[3:]) is Verdict.NEW for each in requests):
+        if positions.all_new(name, [each[3:] for each in requests]):
             self.following(producer, requests)
             positions.taken(name, requests[-1][3:])
             return

@@ -8,7 +8,7 @@ the stored entries themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from geminga_broker.topics.producing.sequence_ids import Verdict
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
@@ -21,6 +21,9 @@ from geminga_protocol.pulsar.replication import (
 
 LEDGER_SUFFIX = "_LID"
 ENTRY_SUFFIX = "_EID"
+
+# Before all positions.
+NO_POSITION: SourcePosition = (-1, -1)
 
 
 class SourcePositions:
@@ -41,13 +44,24 @@ class SourcePositions:
         stored = self._stored.get(name)
         return Verdict.STORED if stored is not None and position <= stored else Verdict.UNKNOWN
 
+    def all_new(self, name: str, positions: Sequence[SourcePosition]) -> bool:
+        """Whether all of a run are new, and in their order: else they are looked at one by one."""
+        last = self._taken.get(name, NO_POSITION)
+        for position in positions:
+            if position <= last:
+                return False
+            last = position
+        return True
+
     def taken(self, name: str, position: SourcePosition) -> None:
         """Entries up to ``position`` are on their way."""
         self._taken[name] = position
 
     def stored(self, name: str, position: SourcePosition) -> None:
-        """Entries up to ``position`` are durable."""
+        """Entries up to ``position`` are durable. What was on its way when deduplication was turned
+        on was never said to be taken: from here on it is, or a repeat of it would pass for new."""
         self._stored[name] = position
+        self._taken[name] = max(position, self._taken.get(name, position))
 
     def is_under_way(self, name: str) -> bool:
         """Whether anything of this replicator was taken and is not stored yet."""
@@ -76,7 +90,7 @@ class SourcePositions:
         return True
 
     def _found(self, name: str, position: SourcePosition) -> None:
-        if position > self._stored.get(name, (-1, -1)):
+        if position > self._stored.get(name, NO_POSITION):
             self._taken[name] = self._stored[name] = position
 
     def snapshot(self) -> dict[str, int]:

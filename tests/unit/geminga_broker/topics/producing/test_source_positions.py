@@ -51,3 +51,22 @@ def test_they_are_found_again_in_the_stored_entries() -> None:
     assert positions.found_stored(stored("garbage"), "west")
     assert not positions.found_stored(api.MessageMetadata(producer_name="p"), "west")
     assert positions.snapshot() == {f"{NAME}_LID": 3, f"{NAME}_EID": 9}
+
+
+def test_what_was_on_its_way_when_deduplication_began_is_a_repeat_and_holds_nothing_up() -> None:
+    positions = SourcePositions()
+    positions.stored(NAME, (1, 5))
+    assert not positions.is_under_way(NAME)
+    assert positions.judge(NAME, (1, 5)) is Verdict.STORED
+    positions.taken(NAME, (1, 8))
+    positions.stored(NAME, (1, 7))
+    assert positions.is_under_way(NAME)
+
+
+def test_a_run_is_new_only_in_the_order_of_its_positions() -> None:
+    positions = SourcePositions()
+    assert positions.all_new(NAME, [(1, 5), (1, 6), (2, 0)])
+    assert not positions.all_new(NAME, [(1, 5), (1, 5)])
+    assert not positions.all_new(NAME, [(2, 0), (1, 6)])
+    positions.taken(NAME, (1, 5))
+    assert not positions.all_new(NAME, [(1, 5), (1, 6)])
