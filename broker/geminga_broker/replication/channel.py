@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from geminga._channels.channel import Channel
 from geminga._channels.producer_channel import ProducerChannel
 from geminga.errors import refusal
 from geminga_broker.managed_ledger.positions import Position
@@ -52,6 +53,14 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
         elif position > oldest.context.position:
             self._send_all_again(f"{position} was confirmed before {oldest.context.position}")
         # Else it was sent twice, over two connections, and is confirmed twice.
+
+    async def close(self) -> None:
+        """Leave the remote broker, at once: who reads the log next sends again what has no receipt.
+
+        Waiting for receipts would hold up topics that move, and a second cancellation would end
+        the waiting before the broker is left: a producer that stays keeps the next one out.
+        """
+        await Channel.close(self)
 
     def send_error(self, error: api.CommandSendError) -> None:
         """An entry is not stored: begin again where the cursor stands."""

@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 
 # Entries looked at before others get a turn.
 RUN_ENTRIES_MAX = 500
+# For the remote broker to confirm that it is left: a topic that moves waits for it no longer.
+CLOSE_TIMEOUT_S = 1.0
 
 
 class ReplicatorState(Enum):
@@ -178,6 +180,7 @@ class Replicator(Service):
             name=replicator_producer(route.source, route.target),
             send_timeout_s=None,
             pending_messages_max=config.pending_messages_max,
+            close_timeout_s=CLOSE_TIMEOUT_S,
         )
         await self._check_partitions(channels.partitions)
         channel = ReplicationChannel(channels, route.topic, options)
@@ -205,18 +208,20 @@ class Replicator(Service):
     async def _send_all(self, channel: ReplicationChannel) -> None:
         """Send what there is, and what comes, until the channel is over. Raises why."""
         self._position = self.cursor.mark_delete
+        needed = 0
         while True:
             self._woken.clear()
             channel.check_open()
             self._position = max(self._position, self.cursor.mark_delete)
-            if self.reads_from > self._log.reader.readable_upto or not channel.has_room(0):
+            if self.reads_from > self._log.reader.readable_upto or not channel.has_room(needed):
                 await self._woken.wait()
             else:
-                await self._send_run(channel)
+                needed = await self._send_run(channel)
                 await asyncio.sleep(0)
 
-    async def _send_run(self, channel: ReplicationChannel) -> None:
-        """Read and send some entries, of one ledger."""
+    async def _send_run(self, channel: ReplicationChannel) -> int:
+        """Read and send some entries, of one ledger. Returns how many bytes the next one needs that
+        was read and found no room, 0 for none: it is not read again before there is."""
         reader, position = self._log.reader, self.reads_from
         ledger_id, first = position
         entries_max = min(
@@ -226,9 +231,10 @@ class Replicator(Service):
         )
         for entry_id, payload, _ in await reader.read(position, entries_max):
             if not channel.has_room(len(payload)):
-                return
+                return len(payload)
             channel.check_open()
             self._take(channel, Position(ledger_id, entry_id), payload)
+        return 0
 
     def _take(self, channel: ReplicationChannel, position: Position, payload: bytes) -> None:
         """Send the entry at ``position``, or pass it over."""
