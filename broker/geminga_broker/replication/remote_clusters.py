@@ -1,7 +1,8 @@
 """The other clusters: one client for each, shared by all topics that are replicated there.
 
 A cluster's record says where it is. When the record changes, the client of the old one closes:
-replicators that used it ask again, and go on with the new one where their cursors stand.
+replicators that used it ask again, and go on with the new one where their cursors stand. It closes
+in the background: a broker that does not answer holds up neither them nor other clusters.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from geminga_broker.replication.errors import ClusterUnreachable
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.errors import ClusterNotFound
 from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.records.errors import MalformedRecord
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
@@ -39,6 +41,10 @@ class RemoteClusters(Service):
         # By cluster, with the record by which each was opened.
         self._open_ones: dict[str, tuple[ClusterData, Channels]] = {}
         self._opening = asyncio.Lock()
+        # Clients of former records that are not closed yet, in the order of their leaving.
+        self._leaving: dict[Channels, None] = {}
+        # How often a record has changed, or may have.
+        self._changes = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._close_all)
@@ -51,23 +57,35 @@ class RemoteClusters(Service):
         ``CoordinationError``.
         """
         async with self._opening:
+            record = await self._record(cluster)
+            known = self._open_ones.get(cluster)
+            if known is not None and known[0] == record:
+                return known[1]
+            self._leave(cluster)
+            channels = _client_of(cluster, record, self._network, self._random)
+            await channels.__aenter__()
+            self._open_ones[cluster] = record, channels
+            return channels
+
+    async def _record(self, cluster: str) -> ClusterData:
+        """The record of ``cluster``. One that changed while it was read is read again: the change
+        was told when no client of the cluster was known yet, and is not told once more."""
+        while True:
+            changes = self._changes
             try:
                 record = await self.clusters.get(cluster)
             except ClusterNotFound as error:
                 raise ClusterUnreachable(
                     f"the cluster {cluster} is not registered here: clusters create {cluster}"
                 ) from error
-            known = self._open_ones.get(cluster)
-            if known is not None and known[0] == record:
-                return known[1]
-            await self._leave(cluster)
-            channels = _client_of(cluster, record, self._network, self._random)
-            await channels.__aenter__()
-            self._open_ones[cluster] = record, channels
-            return channels
+            except MalformedRecord as error:
+                raise ClusterUnreachable(f"the record of cluster {cluster}: {error}") from error
+            if changes == self._changes:
+                return record
 
     def _changed(self, cluster: str | None) -> None:
         """Look at the records of this cluster, or of all that are in use."""
+        self._changes += 1
         names = list(self._open_ones) if cluster is None else [cluster]
         for name in names:
             if name in self._open_ones:
@@ -81,18 +99,25 @@ class RemoteClusters(Service):
         except ClusterUnreachable as error:
             log.info("remote cluster left", extra={"cluster": cluster, "why": str(error)})
             async with self._opening:
-                await self._leave(cluster)
+                self._leave(cluster)
         except GemingaError as error:
             log.info("remote cluster not read", extra={"cluster": cluster, "error": str(error)})
 
-    async def _leave(self, cluster: str) -> None:
+    def _leave(self, cluster: str) -> None:
         known = self._open_ones.pop(cluster, None)
         if known is not None:
-            await known[1].__aexit__(None, None, None)
+            self._leaving[known[1]] = None
+            self.spawn(self._close_client(known[1]), name=f"leave cluster {cluster}")
+
+    async def _close_client(self, channels: Channels) -> None:
+        await channels.__aexit__(None, None, None)
+        del self._leaving[channels]
 
     async def _close_all(self) -> None:
+        """Side by side, with those that were closing when their tasks were cancelled."""
         for cluster in list(self._open_ones):
-            await self._leave(cluster)
+            self._leave(cluster)
+        await asyncio.gather(*map(self._close_client, list(self._leaving)))
 
 
 def _client_of(cluster: str, record: ClusterData, network: Network, random: Random) -> Channels:
@@ -103,21 +128,27 @@ def _client_of(cluster: str, record: ClusterData, network: Network, random: Rand
     if not url:
         kind = "brokerServiceUrlTls" if is_tls else "brokerServiceUrl"
         raise ClusterUnreachable(f"the record of cluster {cluster} has no {kind}")
-    tls = None
-    if is_tls:
-        tls = Tls(
-            trust_file=record.broker_client_trust_certs_file_path or None,
-            certificate_file=record.broker_client_certificate_file_path or None,
-            key_file=record.broker_client_key_file_path or None,
-            allows_untrusted=record.tls_allow_insecure_connection,
-        )
     try:
         return Channels(
             url,
             OPTIONS,
             network=network,
             random=random,
-            access=Access(tls=tls, listener_name=record.listener_name or None),
+            access=Access(
+                tls=_tls_of(record) if is_tls else None, listener_name=record.listener_name or None
+            ),
         )
-    except ClientError as error:
+    except (ClientError, ValueError) as error:
         raise ClusterUnreachable(f"the record of cluster {cluster}: {error}") from error
+
+
+def _tls_of(record: ClusterData) -> Tls:
+    """Raises ``ValueError`` for a key without a certificate."""
+    trusts_all = record.tls_allow_insecure_connection
+    return Tls(
+        # As in Pulsar's clients, insecure connections need no file, and one is no contradiction.
+        trust_file=None if trusts_all else record.broker_client_trust_certs_file_path or None,
+        certificate_file=record.broker_client_certificate_file_path or None,
+        key_file=record.broker_client_key_file_path or None,
+        allows_untrusted=trusts_all,
+    )
