@@ -67,6 +67,7 @@ class Cursor(Service):
         "_store",
         "_stored",
         "_timer",
+        "_undeleted",
         "_waiting",
         "acknowledged",
         "chain",
@@ -104,6 +105,8 @@ class Cursor(Service):
         self._stored = state.mark_delete
         self.position_properties = state.position_properties
         self._store = store
+        # The store whose deletion has begun, until it is done.
+        self._undeleted: CursorStore | None = None
         self._clock = clock
         self._config = config
         self._random = random
@@ -319,14 +322,17 @@ class Cursor(Service):
             self.on_lost = self.on_ledger_left = _nothing
 
     async def delete(self) -> None:
-        """Forget the cursor for good; closing it then has nothing more to write. Raises
-        ``ServiceNotReady`` where another broker has it, ``LedgerError``, ``CoordinationError``."""
-        store, self._store = self._store, None
+        """Forget the cursor for good; closing it then has nothing more to write. Done again, it
+        finishes what failed the first time. Raises ``ServiceNotReady`` where another broker has it,
+        ``LedgerError``, ``CoordinationError``."""
+        store, self._store = self._store or self._undeleted, None
         self._stop_timer()
         await self._end_tasks()  # a write under way must not overlap
         self._tell(len(self._waiting), self._not_saved())
+        self._undeleted = store
         if store is not None:
             await self._delete_stored(store)
+            self._undeleted = None
 
     async def _delete_stored(self, store: CursorStore) -> None:
         """A lost answer leaves in doubt whether the ledgers may go: ask until there is one."""

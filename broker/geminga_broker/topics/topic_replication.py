@@ -89,11 +89,15 @@ class TopicReplication(TopicPart):
         if self._is_open and (self.is_behind or self._found):
             self._topic.spawn(self._catch_up(), name=f"follow the policies of {self._topic.name}")
 
+    def _one_at_a_time(self) -> asyncio.Lock:
+        """What every change of the replicators holds, and the topic's end."""
+        self._changing = self._changing or asyncio.Lock()
+        return self._changing
+
     async def _catch_up(self) -> None:
         if not (self.is_behind or self._found):
             return
-        self._changing = self._changing or asyncio.Lock()
-        async with self._changing:
+        async with self._one_at_a_time():
             try:
                 await self._follow_policies()
             except GemingaError as error:
@@ -102,22 +106,32 @@ class TopicReplication(TopicPart):
                     extra={"topic": str(self._topic.name), "error": str(error)},
                 )
 
+    @property
+    def _may_change(self) -> bool:
+        return self._is_open and not self._topic.is_fenced
+
     async def _follow_policies(self) -> None:
-        wanted = self._wanted
-        if wanted is None:
-            return
-        for remote in sorted(self._present - wanted):
-            await self._remove(remote)
-        for remote in sorted(wanted - set(self.replicators)):
-            await self._start(remote)
+        """Step by step: before each, the policies may have changed, or the topic may close."""
+        while self._may_change and (wanted := self._wanted) is not None:
+            if unwanted := self._present - wanted:
+                await self._remove(min(unwanted))
+            elif missing := wanted - set(self.replicators):
+                await self._start(min(missing))
+            else:
+                return
 
     async def _start(self, remote: str) -> None:
         topic, services = self._topic, self._services
         around = services.replication
         assert around is not None
         cursor = self._found.get(remote)
+        if cursor is not None and not cursor.is_durable:
+            await self._remove(remote)  # its deletion has failed: what is left of it is of no use
+            cursor = None
         if cursor is None:
             cursor = await self._new_cursor(remote)
+            if not self._may_change or remote not in (self._wanted or ()):
+                return
         route = Route(topic=topic.name, source=services.cluster, target=remote)
         replicator = Replicator(route, topic.managed_ledger, cursor, around)
         replicator.ttl_s = topic.policies.expiry.ttl_s
@@ -236,12 +250,15 @@ class TopicReplication(TopicPart):
         self.disconnect()
 
     async def close(self) -> None:
-        """Stop the replicators, and store how far they have got."""
+        """Stop the replicators, and store how far they have got. A change under way ends first: the
+        replicator that it starts would never be stopped."""
         self._is_open = False
-        for replicator in self.replicators.values():
-            await replicator.__aexit__(None, None, None)
-        for cursor in self.cursors():
-            await cursor.__aexit__(None, None, None)
+        async with self._one_at_a_time():
+            await asyncio.gather(
+                *(each.__aexit__(None, None, None) for each in self.replicators.values())
+            )
+            for cursor in self.cursors():
+                await cursor.__aexit__(None, None, None)
 
     def release(self) -> None:
         """Replicators and cursors refer to the topic's log."""
@@ -249,8 +266,10 @@ class TopicReplication(TopicPart):
 
     async def delete(self) -> None:
         """Delete the cursors."""
-        for remote in [*self.replicators, *self._found]:
-            await self._remove(remote)
+        self._is_open = False
+        async with self._one_at_a_time():
+            for remote in [*self.replicators, *self._found]:
+                await self._remove(remote)
 
 
 ValueT = TypeVar("ValueT")
