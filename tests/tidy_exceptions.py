@@ -58,6 +58,7 @@ MAY_IMPORT_THE_CLIENTS_INSIDE = {
     "spark_jobs/pyspark_geminga/sink/options.py": "names of compressions and hashes",
     "spark_jobs/pyspark_geminga/sink/routing.py": "keys go to the partitions that producers choose",
     "tests/integration/spark/test_sink.py": "the same",
+    "tests/unit/geminga_broker/replication/test_remote_clusters.py": "a client that is in use",
     "tests/unit/pyspark_geminga/sink/test_rows.py": "what a row's columns became",
     "tests/unit/geminga_functions/instance/test_settling.py": "messages that no broker delivered",
     "tests/unit/geminga_functions/instance/brokers_in_memory.py": "its own messages",
