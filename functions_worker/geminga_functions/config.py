@@ -4,13 +4,65 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Gt
 
+from geminga import Tls
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_server.config import INLINE, Port, Upstream
 from geminga_server.config.part import LogLevel
+from geminga_server.errors import ServerStartError
+from geminga_server.tls_config import TlsConfig, client_context
+
+if TYPE_CHECKING:  # it takes 20 ms to load, and `--help` needs none of it
+    from ssl import SSLContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTlsConfig:
+    """How a worker and its instances secure connections to brokers. Files are in PEM form, and read
+    for each connection."""
+
+    enabled: Annotated[bool, Upstream("useTls")] = False
+    """Use TLS where `pulsar_service_url` begins with `pulsar://` too. URLs that begin with
+    `pulsar+ssl://` and `https://` are secured in any case."""
+    trust_file: Annotated[str, Upstream("brokerClientTrustCertsFilePath")] = ""
+    """The certificates of the authorities that sign those of brokers; empty: the system's."""
+    certificate_file: str = ""
+    """The certificate that brokers are shown; empty: none."""
+    key_file: str = ""
+    """Its key, not encrypted; empty: it stands in the file of the certificate."""
+    check_hostname: Annotated[bool, Upstream("tlsEnableHostnameVerification")] = True
+    """Take a broker's certificate only where it is for the host that the broker is asked at."""
+
+    def __post_init__(self) -> None:
+        if self.key_file and not self.certificate_file:
+            raise ValueError("broker_tls: key_file is of no use without certificate_file")
+
+    @property
+    def client_tls(self) -> Tls:
+        """The same for a client. Paths are absolute: an instance has a working directory of its
+        own."""
+        names = (self.trust_file, self.certificate_file, self.key_file)
+        trust, certificate, key = (str(Path(each).absolute()) if each else None for each in names)
+        return Tls(trust, certificate, key, checks_hostname=self.check_hostname)
+
+    def context(self) -> SSLContext:
+        """What a REST call is made with, from the files as they are now.
+
+        Reads files. Raises ``ServerStartError`` where one cannot be used.
+        """
+        try:
+            return client_context(
+                self.trust_file,
+                self.certificate_file,
+                self.key_file,
+                check_hostname=self.check_hostname,
+            )
+        except (OSError, ValueError) as error:
+            raise ServerStartError(f"broker_tls: files cannot be used: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +78,12 @@ class FunctionsWorkerConfig:
     """Where it listens; 0.0.0.0 is everywhere."""
     worker_port: Annotated[Port, Upstream("workerPort")] = 6750
     """The port of REST and metrics; 0 takes a free one."""
+    tls_enabled: Annotated[bool, Upstream("tlsEnabled")] = False
+    """Serve REST and metrics with TLS too, on `worker_port_tls`, with the certificate in `tls`.
+    Workers ask each other without TLS."""
+    worker_port_tls: Annotated[Port, Upstream("workerPortTls")] = 6751
+    """The port with TLS; 0 takes a free one."""
+    tls: TlsConfig = field(default_factory=TlsConfig)
     pulsar_service_url: Annotated[str, Upstream("pulsarServiceUrl")] = "pulsar://localhost:6650"
     """The brokers, or a proxy: a worker talks to nothing else."""
     pulsar_web_service_url: Annotated[str, Upstream("pulsarWebServiceUrl")] = (
@@ -33,6 +91,7 @@ class FunctionsWorkerConfig:
     )
     """Their web services, `http://HOST:PORT,HOST:PORT`: each is asked where those before it do not
     answer."""
+    broker_tls: BrokerTlsConfig = field(default_factory=BrokerTlsConfig)
     pulsar_functions_cluster: Annotated[str, Upstream("pulsarFunctionsCluster")] = "standalone"
     """The name of the cluster that functions are told."""
     pulsar_functions_namespace: Annotated[str, Upstream("pulsarFunctionsNamespace")] = (
@@ -74,6 +133,17 @@ class FunctionsWorkerConfig:
     """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
     """Log one JSON object a line."""
+
+    def __post_init__(self) -> None:
+        if self.tls_enabled and not self.tls.is_on:
+            raise ValueError("tls_enabled: a certificate is needed; give tls.certificate_file")
+
+    @property
+    def service_url(self) -> str:
+        """The brokers, with the scheme that says whether connections are secured."""
+        scheme, _, rest = self.pulsar_service_url.partition("://")
+        is_secured = self.broker_tls.enabled and scheme == "pulsar"
+        return f"pulsar+ssl://{rest}" if is_secured else self.pulsar_service_url
 
     def topic(self, name: str) -> str:
         """The whole name of a topic of the workers."""

@@ -31,10 +31,11 @@ from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
-from geminga_server.ports import free_port
+from geminga_server.ports import free_port, require_distinct
 from geminga_server.rest_calls import HttpCalls
 from geminga_server.run import StopRequest, run_part
 from geminga_server.supervision import part_name
+from geminga_server.tls import accepting_tls
 
 log = logging.getLogger(__name__)
 
@@ -59,15 +60,13 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
     clock = SystemClock()
     began_s = clock.monotonic()
     metrics = PartMetrics(PART)
-    config = replace(config, worker_port=free_port(config.bind_address, config.worker_port))
+    config = with_ports(config)
     me = identity(config)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(LoopLag(metrics))
-        client = await stack.enter_async_context(
-            geminga.connect(config.pulsar_service_url, memory_limit_bytes=MEMORY_LIMIT_BYTES)
-        )
+        client = await stack.enter_async_context(brokers_client(config))
         config = replace(config, worker_id=me.worker_id)
-        calls, random = HttpCalls(), Random()  # noqa: S311  # jitter and names, no secrets
+        calls, random = HttpCalls(tls=config.broker_tls.context), Random()  # noqa: S311  # jitter
         runtime = runtime_of(
             config, me, client, calls, environment=os.environ, clock=clock, random=random
         )
@@ -83,13 +82,14 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
             metrics=metrics,
         )
         await stack.enter_async_context(http)
+        await serve_tls(config, http, app, stack)
         await stack.enter_async_context(worker)
         # It takes a third of a second, in which this worker leads already, and runs instances.
         app.rest = await asyncio.to_thread(rest_app, worker)
         start_up_ms = (clock.monotonic() - began_s) * 1000
         numbers = await stack.enter_async_context(WorkerNumbers(worker, start_up_ms))
         metrics.register(numbers.families)
-        addresses = {"web": me.url, "metrics": f"{me.url}/metrics/"}
+        addresses = addresses_of(config, me)
         log.info("functions worker serves", extra={"worker": str(me), **addresses})
         commands = PartCommands(shutdown=stop.ask, check_health=worker.check_health)
         await stack.enter_async_context(
@@ -108,6 +108,43 @@ async def stop_at_end_of_input(stop: StopRequest) -> None:
     while await reader.read(INPUT_BYTES):
         pass
     stop.ask("standard input ended")
+
+
+def brokers_client(config: FunctionsWorkerConfig) -> geminga.Opening[geminga.Client]:
+    """The client of the worker itself, to be entered."""
+    tls = config.broker_tls.client_tls
+    return geminga.connect(config.service_url, tls=tls, memory_limit_bytes=MEMORY_LIMIT_BYTES)
+
+
+async def serve_tls(
+    config: FunctionsWorkerConfig, http: HttpServer, app: AsgiApp, stack: AsyncExitStack
+) -> None:
+    """Serve ``app`` with TLS beside ``http`` until ``stack`` is closed, where TLS is on."""
+    if config.tls_enabled:
+        tls = await accepting_tls(config.tls, stack)
+        address = config.bind_address, config.worker_port_tls
+        await stack.enter_async_context(HttpServer(app, *address, beside=http, tls=tls))
+
+
+def addresses_of(config: FunctionsWorkerConfig, me: WorkerInfo) -> dict[str, str]:
+    """Where the worker answers, by the names that the supervisor knows."""
+    addresses = {"web": me.url, "metrics": f"{me.url}/metrics/"}
+    if config.tls_enabled:
+        addresses["web_tls"] = f"https://{me.hostname}:{config.worker_port_tls}"
+    return addresses
+
+
+def with_ports(config: FunctionsWorkerConfig) -> FunctionsWorkerConfig:
+    """``config`` with the ports that it has got. Raises ``ServerStartError`` where one cannot be
+    listened on, and where files of TLS cannot be used."""
+    config.broker_tls.context()
+    config = replace(config, worker_port=free_port(config.bind_address, config.worker_port))
+    if not config.tls_enabled:
+        return config
+    require_distinct(
+        {"--worker-port": config.worker_port, "--worker-port-tls": config.worker_port_tls}
+    )
+    return replace(config, worker_port_tls=free_port(config.bind_address, config.worker_port_tls))
 
 
 def identity(config: FunctionsWorkerConfig) -> WorkerInfo:

@@ -212,9 +212,10 @@ def runtime_of(
         WorkerIdentity(
             me.worker_id,
             config.pulsar_functions_cluster,
-            config.pulsar_service_url,
+            config.service_url,
             urls_in(config.pulsar_web_service_url)[0],
             namespace,
+            config.broker_tls.client_tls,
         ),
         config.runtime,
         client,

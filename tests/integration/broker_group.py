@@ -64,7 +64,7 @@ class BrokerGroup:
     def start_part(self, part: str, name: str, *options: str) -> PartProcess:
         """Start a part and wait until it serves."""
         running = self.stack.enter_context(_running(part, self.directory / f"{name}.log", options))
-        running.wait_for(f"{part} serves")
+        running.wait_for(f"{part.replace('-', ' ')} serves")
         return running
 
     def start_zookeeper(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ CODE = "def process(input):\n    return input + '!'\n"
 PATH = "/admin/v3/functions/public/default"
 
 
-def create(web_url: str, name: str, directory: Path) -> None:
+def create(web_url: str, name: str, directory: Path, tls: ssl.SSLContext | None = None) -> None:
     """Create a function through the broker, with a package that needs no more than a read."""
     config = {
         "tenant": "public",
@@ -36,22 +37,24 @@ def create(web_url: str, name: str, directory: Path) -> None:
         "functionConfig": (None, json.dumps(config), "application/json"),
         "data": (f"{name}.py", CODE, "application/octet-stream"),
     }
+    url = f"{web_url}{PATH}/{name}"
 
     def post() -> int:
-        return httpx.post(f"{web_url}{PATH}/{name}", files=files, timeout=TIMEOUT_S).status_code
+        return httpx.post(url, files=files, timeout=TIMEOUT_S, verify=tls or True).status_code
 
     eventually(post, (204).__eq__)  # the worker answers before it leads
 
 
-def trigger(web_url: str, name: str) -> str:
+def trigger(web_url: str, name: str, tls: ssl.SSLContext | None = None) -> str:
     files = {"data": (None, "hello")}
-    answer = httpx.post(f"{web_url}{PATH}/{name}/trigger", files=files, timeout=TIMEOUT_S)
+    url = f"{web_url}{PATH}/{name}/trigger"
+    answer = httpx.post(url, files=files, timeout=TIMEOUT_S, verify=tls or True)
     assert answer.status_code == 200, answer.text
     return answer.text
 
 
-def status_of(web_url: str) -> Callable[[], int]:
-    return lambda: httpx.get(f"{web_url}{PATH}", timeout=TIMEOUT_S).status_code
+def status_of(web_url: str, tls: ssl.SSLContext | None = None) -> Callable[[], int]:
+    return lambda: httpx.get(f"{web_url}{PATH}", timeout=TIMEOUT_S, verify=tls or True).status_code
 
 
 def test_a_standalone_runs_functions_and_goes_on_without_its_worker(

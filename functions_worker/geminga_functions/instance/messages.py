@@ -31,6 +31,10 @@ class Start:
     async_messages_max: int = 100
     secrets_provider: str = ""
     secrets_config: str = ""
+    tls_trust_file: str = ""
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    tls_checks_hostname: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,7 @@ async def run(
     loader = Loader(spec.import_paths, is_alone=is_alone)
     async with (
         asyncio.timeout(None) as closing,
-        geminga.connect(spec.service_url) as client,
+        geminga.connect(spec.service_url, tls=spec.tls) as client,
         ChangelogState(
             client,
             spec.functions_namespace,
@@ -244,6 +244,12 @@ def spec_of(start: Start) -> InstanceSpec:
         start.async_messages_max,
         start.secrets_provider,
         start.secrets_config,
+        geminga.Tls(
+            start.tls_trust_file or None,
+            start.tls_certificate_file or None,
+            start.tls_key_file or None,
+            checks_hostname=start.tls_checks_hostname,
+        ),
     )
 
 

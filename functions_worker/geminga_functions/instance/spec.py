@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from geminga import Tls
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 
@@ -22,6 +23,7 @@ class InstanceSpec:
     - ``secrets_provider``: the class that gives secrets, empty for what the metadata say;
       ``secrets_config`` is JSON for it.
     - ``functions_namespace``: where the topics of the workers are, those of state among them.
+    - ``tls``: how connections to brokers are secured, where the URL asks for it.
     """
 
     details: FunctionDetails
@@ -38,6 +40,7 @@ class InstanceSpec:
     async_messages_max: int = 100
     secrets_provider: str = ""
     secrets_config: str = ""
+    tls: Tls = field(default_factory=Tls)
 
     @property
     def name(self) -> InstanceName:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
+from geminga import Tls
 from geminga_functions.errors import PackageError
 from geminga_functions.instance.messages import Start
 from geminga_functions.names import InstanceName
@@ -66,6 +68,7 @@ class WorkerIdentity:
     service_url: str
     web_url: str
     functions_namespace: str = "public/functions"
+    tls: Tls = field(default_factory=Tls)
 
 
 class Instances(Service):
@@ -378,7 +381,7 @@ class Keeper:
 
     def _order(self, wanted: FunctionMetaData, prepared: Prepared) -> Order:
         details, identity = wanted.functionDetails, self._instances.identity
-        config = self._instances.config
+        config, tls = self._instances.config, identity.tls
         function = self.name.function
         folder = f"{function.tenant}/{function.namespace}/{function.name}-{self.name.instance}"
         state_directory = config.directory.resolve() / "instances" / folder
@@ -399,6 +402,10 @@ class Keeper:
             async_messages_max=config.async_messages_max,
             secrets_provider=config.secrets_provider_class_name,
             secrets_config=config.secrets_provider_config,
+            tls_trust_file=os.fspath(tls.trust_file or ""),
+            tls_certificate_file=os.fspath(tls.certificate_file or ""),
+            tls_key_file=os.fspath(tls.key_file or ""),
+            tls_checks_hostname=tls.checks_hostname,
         )
         return Order(self.name, start, prepared.python, details.resources.ram)
 
