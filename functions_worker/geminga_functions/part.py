@@ -19,6 +19,7 @@ from random import Random
 import geminga
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
+from geminga_functions.instance.spec import SECURED
 from geminga_functions.metrics import WorkerNumbers
 from geminga_functions.worker import Worker, runtime_of
 from geminga_protocol.pulsar.features import SERVER_VERSION
@@ -112,7 +113,7 @@ async def stop_at_end_of_input(stop: StopRequest) -> None:
 
 def brokers_client(config: FunctionsWorkerConfig) -> geminga.Opening[geminga.Client]:
     """The client of the worker itself, to be entered."""
-    tls = config.broker_tls.client_tls
+    tls = config.broker_tls.client_tls if config.service_url.startswith(SECURED) else None
     return geminga.connect(config.service_url, tls=tls, memory_limit_bytes=MEMORY_LIMIT_BYTES)
 
 

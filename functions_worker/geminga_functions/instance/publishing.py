@@ -96,7 +96,7 @@ class Publisher:
     def sync_client(self) -> geminga.sync.Client:
         """As ``Services.sync_client``."""
         if self._sync is None:
-            self._sync = geminga.sync.connect(self._spec.service_url, tls=self._spec.tls)
+            self._sync = geminga.sync.connect(self._spec.service_url, tls=self._spec.client_tls)
         return self._sync
 
     async def finish(self) -> None:

@@ -200,7 +200,7 @@ async def run(
     loader = Loader(spec.import_paths, is_alone=is_alone)
     async with (
         asyncio.timeout(None) as closing,
-        geminga.connect(spec.service_url, tls=spec.tls) as client,
+        geminga.connect(spec.service_url, tls=spec.client_tls) as client,
         ChangelogState(
             client,
             spec.functions_namespace,

@@ -9,6 +9,8 @@ from geminga import Tls
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 
+SECURED = ("pulsar+ssl://", "https://")
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
@@ -41,6 +43,11 @@ class InstanceSpec:
     secrets_provider: str = ""
     secrets_config: str = ""
     tls: Tls = field(default_factory=Tls)
+
+    @property
+    def client_tls(self) -> Tls | None:
+        """What a client is told; None where the URL asks for no TLS."""
+        return self.tls if self.service_url.startswith(SECURED) else None
 
     @property
     def name(self) -> InstanceName:
