@@ -25,6 +25,7 @@ from geminga_functions.instance.serving import (
 )
 from geminga_runtime.clock import SystemClock
 
+IS_LINUX = sys.platform == "linux"
 PR_SET_PDEATHSIG = 1
 # <time.h> and <signal.h> of Linux.
 CLOCK_MONOTONIC = 1
@@ -36,7 +37,7 @@ NANOSECONDS = 1_000_000_000
 def main() -> None:
     """Run one instance; exits with 1 where it failed."""
     end_with(int(sys.argv[2]))
-    arm = DeathTimer().arm if sys.platform == "linux" else ignore_lease
+    arm = DeathTimer().arm if IS_LINUX else ignore_lease
     sock = socket.socket(fileno=int(sys.argv[1]))
     channel = WorkerChannel(sock, SystemClock(), end_group, arm)
     try:
