@@ -31,6 +31,9 @@ class GarbageConfig:
     """How often deleted ledgers are looked for; 0: only by order or on a full disk."""
     gc_full_disk_interval_s: Annotated[float, Gt(0)] = 60.0
     """The same while the bookie is read-only because of a full disk, where that is sooner."""
+    gc_fences_kept_s: Annotated[float, Ge(0)] = 3_600.0
+    """How long a ledger that was fenced is kept when it is gone. Longer than any broker serves what
+    it owns without hearing of ZooKeeper, which is half an hour."""
     gc_over_replicated_interval_s: Annotated[float, Ge(0)] = 86_400.0
     """How often closed ledgers are looked for that have all copies elsewhere; 0: never."""
     minor_compaction_interval_s: Annotated[float, Ge(0)] = 3_600.0

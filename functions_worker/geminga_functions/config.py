@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Gt
 
-from geminga import Tls
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_server.config import INLINE, Port, Upstream
 from geminga_server.config.part import LogLevel
@@ -18,6 +17,8 @@ from geminga_server.tls_config import TlsConfig, client_context
 
 if TYPE_CHECKING:  # it takes 20 ms to load, and `--help` needs none of it
     from ssl import SSLContext
+
+    from geminga import Tls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class BrokerTlsConfig:
     def client_tls(self) -> Tls:
         """The same for a client. Paths are absolute: an instance has a working directory of its
         own."""
+        from geminga import Tls  # noqa: PLC0415 - not for --help
+
         names = (self.trust_file, self.certificate_file, self.key_file)
         trust, certificate, key = (str(Path(each).absolute()) if each else None for each in names)
         return Tls(trust, certificate, key, checks_hostname=self.check_hostname)

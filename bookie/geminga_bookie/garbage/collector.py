@@ -93,6 +93,7 @@ class Collector(Service):
             coordination,
             bookie_id=bookie_id,
             instance_id=instance_id,
+            fences_kept_s=limits.gc_fences_kept_s,
             on_deleted=self._ledgers_deleted,
         )
         self._rounds = Rounds(limits, clock.monotonic())

@@ -3,6 +3,10 @@
 A ledger is only forgotten when ZooKeeper said so itself: after it was brought up to date (a server
 that lags behind would not know a new ledger yet), first by a list that lacks the ledger, then by an
 answer about that ledger alone. Whatever else it answers leaves the ledger where it is.
+
+A ledger that was fenced stays for a while longer: the fence is all that stops its former writer, a
+broker that may not have heard for long that its topic is another's. Without it the writer's next
+entry would make the ledger anew, and be confirmed.
 """
 
 from __future__ import annotations
@@ -75,6 +79,7 @@ class LedgerDeletion:
         *,
         bookie_id: str,
         instance_id: str,
+        fences_kept_s: float,
         on_deleted: Callable[[int], None],
     ) -> None:
         self._storage = storage
@@ -82,6 +87,9 @@ class LedgerDeletion:
         self._coordination = coordination
         self._bookie_id = bookie_id
         self._instance_id = instance_id
+        self._fences_kept_s = fences_kept_s
+        # Since when fenced ledgers are known to be gone, by the loop's time.
+        self._gone_since_s: dict[int, float] = {}
         self._on_deleted = on_deleted
         self._locks = LedgerLocks(coordination, _LOCK, answer_timeout_s=ANSWER_TIMEOUT_S)
 
@@ -127,7 +135,19 @@ class LedgerDeletion:
             except NodeMissing:
                 children = []
             suspects += unlisted(below, children)
-        return [ledger_id for ledger_id in suspects if await self._is_gone(ledger_id)]
+        gone = [ledger_id for ledger_id in suspects if await self._is_gone(ledger_id)]
+        return [ledger_id for ledger_id in gone if not self._stops_a_writer(ledger_id)]
+
+    def _stops_a_writer(self, ledger_id: int) -> bool:
+        """Whether the ledger, which is gone, was fenced, and is kept for that."""
+        ledger = self._storage.ledgers.find(ledger_id)
+        if ledger is None or not ledger.is_fenced:
+            return False
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._gone_since_s.setdefault(ledger_id, now_s) + self._fences_kept_s:
+            return True
+        del self._gone_since_s[ledger_id]
+        return False
 
     async def _is_gone(self, ledger_id: int) -> bool:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):

@@ -39,6 +39,10 @@ OnRelease = Callable[[Bundle, Successor], Awaitable[None]]
 HandOn = Callable[[Bundle], Awaitable[Owner | None]]
 """Has another broker acquire a bundle, which none owns now, if it can: which one has it."""
 
+# So long a broker serves what it owns without hearing of ZooKeeper. Bookies keep the fences of
+# ledgers that are gone for longer (``gc_fences_kept_s``): where another broker has its topics, and
+# has deleted what they were, its next entry is refused.
+DOUBT_S_MAX = 1_800.0
 # Bundles claimed or confirmed side by side after a reconnection; keeps ZooKeeper's queue short.
 RESUME_WIDTH = 32
 
@@ -72,6 +76,7 @@ class OwnedBundles(Service):
         # Sessions that ended or were in doubt so far: tells an answer from before the last one.
         self._losses = 0
         self._given_up: list[Bundle] = []
+        self._end_of_doubt: asyncio.TimerHandle | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._coordination.on_session(self._session_changed)
@@ -284,9 +289,14 @@ class OwnedBundles(Service):
 
     def _session_changed(self, state: SessionState) -> None:
         self._is_connected = state is SessionState.CONNECTED
+        if self._end_of_doubt is not None:
+            self._end_of_doubt.cancel()
+            self._end_of_doubt = None
         if state is SessionState.DOUBTFUL:
             self._has_session = False
             self._losses += 1
+            loop = asyncio.get_running_loop()
+            self._end_of_doubt = loop.call_later(DOUBT_S_MAX, self._give_up_all)
         elif state is SessionState.EXPIRED:
             self._give_up_all()
         elif state is SessionState.CONNECTED and not self._is_closing:

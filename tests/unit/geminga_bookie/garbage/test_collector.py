@@ -71,6 +71,22 @@ async def test_a_ledger_whose_metadata_is_gone_goes_with_its_logs() -> None:
         assert collected.reclaimed_by_deletion_bytes > 1000
 
 
+async def test_a_fence_outlives_its_ledger_as_long_as_its_writer_may_not_have_heard() -> None:
+    host = make_host()
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        register(host.coordination, 1)
+        await add(bookie, client, 1, 0, 10)
+        await fence(client, 1)
+        unregister(host.coordination, 1)
+        await bookie.force_gc()
+        # A writer that was cut off goes on where it was: without the fence it would be confirmed.
+        assert await code_of(client, make_add(1, 10)) == ReturnCode.EFENCED
+        await asyncio.sleep(CONFIG.garbage.gc_fences_kept_s)
+        await bookie.force_gc()
+        assert await code_of(client, encode_read(1, 0)) == ReturnCode.ENOLEDGER
+
+
 async def test_so_does_one_that_the_index_could_not_make_durable_at_first() -> None:
     host = make_host()
     async with host.bookie() as bookie:
