@@ -1,0 +1,206 @@
+"""Proves that a topic stores what another cluster's replicator sends once, and loses none of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, resolver_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
+
+from geminga_broker.policies.publishing import PublishConfig
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.producing.deduplication import UNKNOWN_REASON
+from geminga_broker.topics.producing.producers import Producer, ProducerRequest
+from geminga_broker.topics.producing.replicated import NO_POSITION, ReplicatorProducer
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.integers import UINT64_MAX
+from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.replication import replicated_payload, replicator_producer
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.loop import SimulatedLoop
+
+NAME = TopicName.parse("persistent://t/n/topic")
+REPLICATOR = replicator_producer("east", "standalone")
+NOWHERE = (UINT64_MAX, UINT64_MAX)
+
+
+def directory(
+    coordination: Coordination, ledgers: MemoryLedgers, *, snapshot_entries: int = 1000
+) -> TopicDirectory:
+    factory = logs_over(coordination, ledgers)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    publishing = PublishConfig(deduplication=True, deduplication_snapshot_entries=snapshot_entries)
+    return TopicDirectory(
+        factory,
+        SimulatedClock(loop),
+        owns=lambda _: True,
+        policies=resolver_over(factory, publishing=publishing),
+    )
+
+
+@pytest.fixture
+async def topics(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> AsyncIterator[TopicDirectory]:
+    """The topics of the remote broker."""
+    async with directory(coordination, ledgers) as topics:
+        yield topics
+        ledgers.is_prompt = True
+        for writer in ledgers.writers:
+            writer.confirm()
+
+
+async def connected(
+    topics: TopicDirectory, name: str = REPLICATOR
+) -> tuple[ReplicatorProducer, NotedSession]:
+    topic, session = await topics.get(NAME, create=True), NotedSession()
+    closed: list[Producer] = []
+    producer = ReplicatorProducer(
+        session, ProducerRequest(1, name), connected_at_ms=0, on_closed=closed.append
+    )
+    producer.is_positioned = True
+    await topic.connect_producer(producer)
+    return producer, session
+
+
+def payload(entry_id: int, *, size: int = 1) -> bytes:
+    metadata = api.MessageMetadata(producer_name="p", sequence_id=7, publish_time=1)
+    return replicated_payload(metadata, b"m" * size, source="east", position=(5, entry_id))
+
+
+def send(producer: Producer, payloads: Iterable[bytes]) -> None:
+    requests = [(each, 1, producer, 7, 0) for each in payloads]
+    producer.entries_taken += len(requests)
+    producer.append_all(requests)
+
+
+def stored(ledgers: MemoryLedgers) -> list[bytes]:
+    return [entry for entries in ledgers.entries.values() for entry in entries]
+
+
+def receipts(session: NotedSession) -> list[tuple[int, int, bool]]:
+    """Source positions, and whether each was a repeat."""
+    return [
+        (
+            each.send_receipt.sequence_id,
+            each.send_receipt.highest_sequence_id,
+            (each.send_receipt.message_id.ledgerId, each.send_receipt.message_id.entryId)
+            == NOWHERE,
+        )
+        for each in session.commands()
+        if each.type == api.BaseCommand.SEND_RECEIPT
+    ]
+
+
+def refusals(session: NotedSession) -> list[str]:
+    return [
+        each.send_error.message
+        for each in session.commands()
+        if each.type == api.BaseCommand.SEND_ERROR
+    ]
+
+
+async def settle() -> None:
+    await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("comes_together", [True, False])
+async def test_what_follows_a_refused_head_is_not_stored_before_it(
+    topics: TopicDirectory, ledgers: MemoryLedgers, *, comes_together: bool
+) -> None:
+    """Upstream's #26113: a source that rewinds would find the head taken for a repeat."""
+    producer, session = await connected(topics)
+    ledgers.entry_bytes_max = 1000
+    payloads = [payload(0, size=2000), payload(1), payload(2)]
+    if comes_together:
+        send(producer, payloads)
+    else:
+        send(producer, payloads[:1])
+    await settle()
+    assert stored(ledgers) == []
+    assert receipts(session) == []
+    assert len(refusals(session)) == 1
+    assert producer.is_closed
+    ledgers.entry_bytes_max = 5000
+    again, session = await connected(topics)
+    send(again, payloads)
+    await settle()
+    assert stored(ledgers) == payloads
+    assert receipts(session) == [(5, 0, False), (5, 1, False), (5, 2, False)]
+
+
+@pytest.mark.parametrize("snapshot_entries", [2, 1000])
+async def test_the_watermark_is_found_in_the_log_after_a_crash(
+    coordination: Coordination, ledgers: MemoryLedgers, snapshot_entries: int
+) -> None:
+    """Upstream's #25861: the topic is loaded again after entries that no snapshot has."""
+    payloads = [payload(each) for each in range(5)]
+    async with directory(coordination, ledgers, snapshot_entries=snapshot_entries) as crashed:
+        producer, _ = await connected(crashed)
+        for each in payloads[:3]:
+            send(producer, [each])
+            await settle()
+        async with directory(coordination, ledgers) as next_owner:
+            again, session = await connected(next_owner)
+            send(again, payloads)
+            await settle()
+            assert receipts(session) == [(5, each, each < 3) for each in range(5)]
+            assert stored(ledgers) == payloads
+
+
+async def test_the_watermark_survives_an_unload(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    producer, _ = await connected(topics)
+    send(producer, [payload(0), payload(1)])
+    await settle()
+    await topics.unload(NAME)
+    again, session = await connected(topics)
+    send(again, [payload(1), payload(2)])
+    await settle()
+    assert receipts(session) == [(5, 1, True), (5, 2, False)]
+    assert stored(ledgers)[-1] == payload(2)
+
+
+async def test_a_repeats_receipt_waits_for_what_was_sent_before(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    producer, session = await connected(topics)
+    send(producer, [payload(0)])
+    await settle()
+    ledgers.is_prompt = False
+    send(producer, [payload(1), payload(0)])
+    assert receipts(session) == [(5, 0, False)]
+    ledgers.writers[-1].confirm()
+    assert receipts(session)[1:] == [(5, 1, False), (5, 0, True)]
+
+
+async def test_an_entry_that_may_be_lost_ends_the_producer(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    producer, session = await connected(topics)
+    ledgers.is_prompt = False
+    send(producer, [payload(0)])
+    send(producer, [payload(0), payload(1)])
+    assert refusals(session) == [UNKNOWN_REASON]
+    assert producer.is_closed
+    ledgers.writers[-1].confirm()
+    assert stored(ledgers) == [payload(0)]
+
+
+async def test_garbage_for_a_position_is_refused_and_ends_the_producer(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    producer, session = await connected(topics)
+    metadata = api.MessageMetadata(producer_name="p", sequence_id=7, publish_time=1)
+    metadata.properties.add(key="__MSG_PROP_REPL_SOURCE_POSITION", value="5:x")
+    send(producer, [payload(0), encode_payload(metadata, b"m"), payload(2)])
+    await settle()
+    assert stored(ledgers) == [payload(0)]
+    assert refusals(session) == [NO_POSITION]
+    assert producer.is_closed
