@@ -55,7 +55,8 @@ def test_one_test_says_the_same_of_a_function_wherever_it_runs(where: str) -> No
     assert (run.acknowledged, run.refused) == ([0, 1, 3], [2])
     (aside,) = run.topics["others"]
     assert (aside.value, aside.options.get("properties")) == (b"third", {"from": "router"})
-    assert run.state.counter("seen") == 4
+    # What a message that failed has changed is rolled back.
+    assert run.state.counter("seen") == 3
     assert run.status.total.user_exceptions == 1
     assert testing.run(words, ["a b", "c"]).results == ["a", "b", "c"], where
 

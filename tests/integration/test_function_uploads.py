@@ -116,7 +116,8 @@ async def test_no_other_url_is_asked(workers: Workers, web: str) -> None:
     not_valid = "Function Package url is not valid.supported url (http/https/file)"
     for package, reason in [
         (f"{web}/secret.py", not_valid),
-        ("file:///etc/passwd", not_valid),
+        ("file:///etc/secret.py", not_valid),
+        ("file:///etc/passwd", "passwd is no package"),
         ("ftp://localhost/f.py", not_valid),
         ("no-url", not_valid),
         (f"{web}/allowed/moved.py", "redirects to"),

@@ -7,21 +7,8 @@ from tests.differential.world import World
 
 from geminga_protocol.pulsar import api_pb2 as api
 
-NO_GEO_DEDUPLICATION = Wanted(
-    {
-        "supports_get_partitioned_metadata_without_auto_creation": True,
-        "supports_repl_dedup_by_lid_and_eid": True,
-        "supports_topic_watchers": True,
-    },
-    {
-        "supports_get_partitioned_metadata_without_auto_creation": True,
-        "supports_topic_watchers": True,
-    },
-    "no replicator of ours numbers messages by their positions at the source",
-)
 
-
-@scenario(wanted=[NO_GEO_DEDUPLICATION])
+@scenario()
 async def connect_as_a_current_client(world: World) -> None:
     client = await world.silent_client()
     flags = api.FeatureFlags(
@@ -33,13 +20,13 @@ async def connect_as_a_current_client(world: World) -> None:
     await client.connect(feature_flags=flags)
 
 
-@scenario(wanted=[NO_GEO_DEDUPLICATION])
+@scenario()
 async def connect_without_feature_flags(world: World) -> None:
     client = await world.silent_client()
     await client.connect()
 
 
-@scenario(wanted=[NO_GEO_DEDUPLICATION])
+@scenario()
 async def connect_with_old_and_future_protocols(world: World) -> None:
     for version in (0, 1, 6, 12, 19, 99):
         client = await world.silent_client(f"v{version}")
@@ -53,14 +40,14 @@ async def connect_twice(world: World) -> None:
     await client.silence()
 
 
-@scenario(wanted=[NO_GEO_DEDUPLICATION])
+@scenario()
 async def connect_with_authentication_that_is_not_asked_for(world: World) -> None:
     client = await world.silent_client()
     await client.connect(auth_method_name="token", auth_data=b"not-a-token")
     await client.lookup()
 
 
-@scenario(wanted=[NO_GEO_DEDUPLICATION])
+@scenario()
 async def connect_as_a_proxy_that_wants_another_broker(world: World) -> None:
     client = await world.silent_client()
     await client.connect(
