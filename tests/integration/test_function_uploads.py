@@ -119,7 +119,7 @@ async def test_no_other_url_is_asked(workers: Workers, web: str) -> None:
         ("file:///etc/secret.py", not_valid),
         ("file:///etc/passwd", "passwd is no package"),
         ("ftp://localhost/f.py", not_valid),
-        ("no-url", not_valid),
+        ("no-url", "no-url is no package"),
         (f"{web}/allowed/moved.py", "redirects to"),
         (f"{web}/allowed/missing.py", "cannot be fetched: HTTP Error 404"),
         ("file:///no/allowed/f.py", "cannot be fetched"),
