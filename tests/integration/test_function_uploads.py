@@ -123,7 +123,7 @@ async def test_no_other_url_is_asked(workers: Workers, web: str) -> None:
         (f"{web}/allowed/moved.py", "redirects to"),
         (f"{web}/allowed/missing.py", "cannot be fetched: HTTP Error 404"),
         ("file:///no/allowed/f.py", "cannot be fetched"),
-        ("function://public/default/f@1", "packages management, which this cluster does not have"),
+        ("function://public/default/f@1", "f@1 is no package"),
     ]:
         refused = await http.post(url, files=with_url(package, name))
         assert refused.status_code == 400, package
