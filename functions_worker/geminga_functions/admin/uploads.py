@@ -62,6 +62,7 @@ class Upload:
                     if kind is FUNCTIONS
                     else config.additional_enabled_connector_url_patterns
                 )
+                check_url(url, allowed, kind.word)
                 chunks = fetched(url, allowed, kind.word)
                 await self._store(facade, name, base_name(unquote(urlsplit(url).path)), chunks)
 
@@ -81,11 +82,9 @@ def base_name(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-async def fetched(url: str, allowed: Sequence[str], word: str) -> AsyncIterator[bytes]:
-    """The content of ``url``, where one of the expressions in ``allowed`` matches all of it.
-
-    Raises ``RestError`` 400, in upstream's words where it refuses the URL too.
-    """
+def check_url(url: str, allowed: Sequence[str], word: str) -> None:
+    """Raise ``RestError`` 400 unless one of the expressions in ``allowed`` matches all of ``url``;
+    in upstream's words where it refuses the URL too."""
     if url.startswith(MANAGED):
         raise RestError(
             400,
@@ -99,6 +98,11 @@ async def fetched(url: str, allowed: Sequence[str], word: str) -> AsyncIterator[
             f"{word} Package url is not valid.supported url (http/https/file): upload the file, or "
             f"allow the URL in additionalEnabled{setting}UrlPatterns",
         )
+
+
+async def fetched(url: str, allowed: Sequence[str], word: str) -> AsyncIterator[bytes]:
+    """The content of a URL that ``check_url`` has let pass; redirects lead to what is ``allowed``.
+    Raises ``RestError`` 400."""
     try:
         opened = await asyncio.to_thread(_open, url, allowed)
         try:
