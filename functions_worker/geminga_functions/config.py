@@ -12,8 +12,7 @@ from annotated_types import Gt
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_server.config import INLINE, Port, Upstream
 from geminga_server.config.part import LogLevel
-from geminga_server.errors import ServerStartError
-from geminga_server.tls_config import TlsConfig, client_context
+from geminga_server.tls_config import TlsConfig, context_at_start
 
 if TYPE_CHECKING:  # it takes 20 ms to load, and `--help` needs none of it
     from ssl import SSLContext
@@ -57,15 +56,7 @@ class BrokerTlsConfig:
 
         Reads files. Raises ``ServerStartError`` where one cannot be used.
         """
-        try:
-            return client_context(
-                self.trust_file,
-                self.certificate_file,
-                self.key_file,
-                check_hostname=self.check_hostname,
-            )
-        except (OSError, ValueError) as error:
-            raise ServerStartError(f"broker_tls: files cannot be used: {error}") from error
+        return context_at_start("broker_tls", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,12 +94,7 @@ class BrokerTlsConfig:
         Reads files. Raises ``OSError`` where one cannot be used.
         """
         try:
-            return client_context(
-                self.trust_file,
-                self.certificate_file,
-                self.key_file,
-                check_hostname=self.check_hostname,
-            )
+            return client_context(self)
         except (OSError, ValueError) as error:
             raise OSError(f"the files of broker_tls cannot be used: {error}") from error
 

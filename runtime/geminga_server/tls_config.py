@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from annotated_types import Gt
 
@@ -128,15 +128,7 @@ class BookieClientTlsConfig:
 
         Reads files. Raises ``ServerStartError`` where one cannot be used.
         """
-        try:
-            return client_context(
-                self.trust_file,
-                self.certificate_file,
-                self.key_file,
-                check_hostname=self.check_hostname,
-            )
-        except (OSError, ValueError) as error:
-            raise ServerStartError(f"bookkeeper_tls: files cannot be used: {error}") from error
+        return context_at_start("bookkeeper_tls", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,34 +153,56 @@ class BrokerClientTlsConfig:
 
         Reads files. Raises ``ServerStartError`` where one cannot be used.
         """
-        try:
-            return client_context(
-                self.trust_file,
-                self.certificate_file,
-                self.key_file,
-                check_hostname=self.check_hostname,
-            )
-        except (OSError, ValueError) as error:
-            raise ServerStartError(f"broker_client_tls: files cannot be used: {error}") from error
+        return context_at_start("broker_client_tls", self)
 
 
-def client_context(
-    trust_file: str, certificate_file: str, key_file: str, *, check_hostname: bool
-) -> SSLContext:
-    """What a server makes a connection to another one with, from the files as they are now; those
-    that are not named are empty, and without ``trust_file`` the system's authorities are trusted.
+class ClientFiles(Protocol):
+    """What settings say of connections to other servers; a file that is not named is empty."""
+
+    @property
+    def trust_file(self) -> str:
+        """The certificates of the authorities that sign those of servers; empty: the system's."""
+        ...
+
+    @property
+    def certificate_file(self) -> str:
+        """The certificate that the servers are shown."""
+        ...
+
+    @property
+    def key_file(self) -> str:
+        """Its key; empty: it stands in the file of the certificate."""
+        ...
+
+    @property
+    def check_hostname(self) -> bool:
+        """Whether a certificate has to be for the host that the server is connected at."""
+        ...
+
+
+def context_at_start(settings: str, files: ClientFiles) -> SSLContext:
+    """As ``client_context``. Raises ``ServerStartError`` that names the ``settings`` where a file
+    cannot be used."""
+    try:
+        return client_context(files)
+    except (OSError, ValueError) as error:
+        raise ServerStartError(f"{settings}: files cannot be used: {error}") from error
+
+
+def client_context(files: ClientFiles) -> SSLContext:
+    """What a server makes a connection to another one with, from the files as they are now.
 
     Reads files. Raises ``OSError`` or ``ValueError`` where one cannot be used.
     """
     import ssl  # noqa: PLC0415 - as above
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # TLS 1.2 at least
-    context.check_hostname = check_hostname
-    if trust_file:
-        context.load_verify_locations(trust_file)
+    context.check_hostname = files.check_hostname
+    if files.trust_file:
+        context.load_verify_locations(files.trust_file)
     else:
         context.load_default_certs()
-    if certificate_file:
+    if files.certificate_file:
         # Always with a password: without one OpenSSL asks for it at the terminal.
-        context.load_cert_chain(certificate_file, key_file or None, password="")
+        context.load_cert_chain(files.certificate_file, files.key_file or None, password="")
     return context

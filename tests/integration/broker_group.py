@@ -15,6 +15,7 @@ from typing import Any
 from tests.integration.bookie_process import PartProcess
 from tests.integration.part_process import command
 from tests.integration.rest import rest
+from tests.unit.geminga.certificates import Authority
 
 from geminga_cli.ports import ReservedPort
 
@@ -23,6 +24,20 @@ CLUSTER = "group"
 SESSION_S = 4.0
 STOP_TIMEOUT_S = 60.0
 SETUP_TIMEOUT_S = 60.0
+
+
+def tls_alone(authority: Authority, host: str) -> tuple[tuple[str, ...], ssl.SSLContext]:
+    """The options of brokers that serve TLS alone, to clients that show a certificate of
+    ``authority``; and with what such a client connects."""
+    certificate, trusted = str(authority.issue("broker", host)), str(authority.trust_file)
+    tls = ssl.create_default_context(cafile=trusted)
+    tls.load_cert_chain(certificate)
+    options = (
+        *("--tls-only", "--port-tls", "0", "--web-port-tls", "0"),
+        *("--tls-certificate-file", certificate, "--tls-trust-file", trusted),
+        "--tls-require-client-certificate",
+    )
+    return options, tls
 
 
 @dataclass(slots=True)

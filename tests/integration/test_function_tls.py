@@ -9,7 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from tests.integration.broker_group import BrokerGroup, broker_group
+from tests.integration.broker_group import BrokerGroup, broker_group, tls_alone
 from tests.integration.test_functions_at_a_broker import create, status_of, trigger
 from tests.integration.waiting import eventually
 from tests.unit.geminga.certificates import Authority
@@ -26,14 +26,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def group(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Generator[BrokerGroup]:
     """One broker that takes only clients with a certificate."""
-    certificate, trusted = str(authority.issue("broker", HOST)), str(authority.trust_file)
-    tls = ssl.create_default_context(cafile=trusted)
-    tls.load_cert_chain(certificate)
-    options = (
-        *("--tls-only", "--port-tls", "0", "--web-port-tls", "0"),
-        *("--tls-certificate-file", certificate, "--tls-trust-file", trusted),
-        "--tls-require-client-certificate",
-    )
+    options, tls = tls_alone(authority, HOST)
     directory = tmp_path_factory.mktemp("secured")
     with broker_group(directory, *options, brokers=1, tls=tls) as started:
         yield started

@@ -3,13 +3,12 @@ authority, are one cluster: they redirect, ask each other and move bundles over 
 
 from __future__ import annotations
 
-import ssl
 import urllib.request
 from collections.abc import Generator
 
 import pulsar
 import pytest
-from tests.integration.broker_group import BrokerGroup, BrokerProcess, broker_group
+from tests.integration.broker_group import BrokerGroup, BrokerProcess, broker_group, tls_alone
 from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.unit.geminga.certificates import Authority
 
@@ -27,18 +26,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def group(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Generator[BrokerGroup]:
     """Brokers that show each other certificates, too."""
-    certificate, trusted = str(authority.issue("broker", HOST)), str(authority.trust_file)
-    tls = ssl.create_default_context(cafile=trusted)
-    tls.load_cert_chain(certificate)
-    options = (
-        *("--tls-only", "--port-tls", "0", "--web-port-tls", "0"),
-        *("--tls-certificate-file", certificate, "--tls-trust-file", trusted),
-        "--tls-require-client-certificate",
-        *("--broker-client-tls-enabled", "--broker-client-tls-trust-file", trusted),
-        *("--broker-client-tls-certificate-file", certificate),
+    options, tls = tls_alone(authority, HOST)
+    towards_brokers = (
+        *("--broker-client-tls-enabled", "--broker-client-tls-trust-file"),
+        str(authority.trust_file),
+        *("--broker-client-tls-certificate-file", str(authority.issue("broker-client", HOST))),
     )
     directory = tmp_path_factory.mktemp("secured")
-    with broker_group(directory, *options, brokers=2, tls=tls) as started:
+    with broker_group(directory, *options, *towards_brokers, brokers=2, tls=tls) as started:
         yield started
 
 

@@ -78,15 +78,16 @@ class TopicReplication(TopicPart):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the policies ask for something else than what is."""
+        """Whether the policies ask for something else than what is: a cursor without a replicator
+        has one to come, or is to be deleted."""
         wanted = self._wanted
-        return wanted is not None and wanted != self._present
+        return wanted is not None and (bool(self._found) or wanted != frozenset(self.replicators))
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Start and stop replicators in the background; ``opened`` does so while loading."""
         for replicator in self.replicators.values():
             replicator.ttl_s = policies.expiry.ttl_s
-        if self._is_open and (self.is_behind or self._found):
+        if self._is_open and self.is_behind:
             self._topic.spawn(self._catch_up(), name=f"follow the policies of {self._topic.name}")
 
     def _one_at_a_time(self) -> asyncio.Lock:
@@ -95,7 +96,7 @@ class TopicReplication(TopicPart):
         return self._changing
 
     async def _catch_up(self) -> None:
-        if not (self.is_behind or self._found):
+        if not self.is_behind:
             return
         async with self._one_at_a_time():
             try:
@@ -232,7 +233,7 @@ class TopicReplication(TopicPart):
     @property
     def needs_maintenance(self) -> bool:
         """Whether a change has failed."""
-        return self._wanted is not None and (self.is_behind or bool(self._found))
+        return self.is_behind
 
     async def maintain(self) -> None:
         """Try it again."""

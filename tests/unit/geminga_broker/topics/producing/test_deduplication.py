@@ -14,6 +14,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
     resolver_over,
 )
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.topics.producing.recognizing_repeats import open_topics, topics_over
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.errors import NameReserved, TopicFenced
@@ -39,7 +40,6 @@ from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
 
 NAME = TopicName.parse("persistent://t/n/topic")
 CONFIG = PublishConfig(
@@ -52,15 +52,7 @@ NOWHERE = (UINT64_MAX, UINT64_MAX)
 
 
 def directory(coordination: Coordination, ledgers: MemoryLedgers) -> TopicDirectory:
-    factory = logs_over(coordination, ledgers)
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    return TopicDirectory(
-        factory,
-        SimulatedClock(loop),
-        owns=lambda _: True,
-        policies=resolver_over(factory, publishing=CONFIG),
-    )
+    return topics_over(coordination, ledgers, CONFIG)
 
 
 @pytest.fixture
@@ -68,11 +60,8 @@ async def topics(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> AsyncIterator[TopicDirectory]:
     """The topics of a broker that recognizes repeats."""
-    async with directory(coordination, ledgers) as topics:
+    async with open_topics(coordination, ledgers, CONFIG) as topics:
         yield topics
-        ledgers.is_prompt = True
-        for writer in ledgers.writers:
-            writer.confirm()
 
 
 def kept_by(topic: Topic) -> list[Cursor]:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, resolver_over
-from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.clients_and_logs import NotedSession
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
+from tests.unit.geminga_broker.topics.producing.recognizing_repeats import open_topics, topics_over
 
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.directory import TopicDirectory
@@ -20,8 +21,6 @@ from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.replication import replicated_payload, replicator_producer
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
 
 NAME = TopicName.parse("persistent://t/n/topic")
 REPLICATOR = replicator_producer("east", "standalone")
@@ -31,16 +30,8 @@ NOWHERE = (UINT64_MAX, UINT64_MAX)
 def directory(
     coordination: Coordination, ledgers: MemoryLedgers, *, snapshot_entries: int = 1000
 ) -> TopicDirectory:
-    factory = logs_over(coordination, ledgers)
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
     publishing = PublishConfig(deduplication=True, deduplication_snapshot_entries=snapshot_entries)
-    return TopicDirectory(
-        factory,
-        SimulatedClock(loop),
-        owns=lambda _: True,
-        policies=resolver_over(factory, publishing=publishing),
-    )
+    return topics_over(coordination, ledgers, publishing)
 
 
 @pytest.fixture
@@ -48,11 +39,9 @@ async def topics(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> AsyncIterator[TopicDirectory]:
     """The topics of the remote broker."""
-    async with directory(coordination, ledgers) as topics:
+    publishing = PublishConfig(deduplication=True)
+    async with open_topics(coordination, ledgers, publishing) as topics:
         yield topics
-        ledgers.is_prompt = True
-        for writer in ledgers.writers:
-            writer.confirm()
 
 
 async def connected(
