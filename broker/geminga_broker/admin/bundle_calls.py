@@ -47,7 +47,8 @@ class BundleCalls:
         again without: the leader knows the destination, and sends there whichever client looks the
         bundle up. An owner that has the bundle no more redirects that request, too.
         """
-        answer = await self._change(owner, bundle, "unload", {"destinationBroker": destination})
+        words = {"authoritative": "true", "destinationBroker": destination}
+        answer = await self._change(owner, bundle, "unload", words)
         if answer.status == REDIRECT:
             answer = await self._change(owner, bundle, "unload", {})
         _require_success(answer, f"unload {bundle}")

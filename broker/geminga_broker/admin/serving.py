@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -169,11 +169,10 @@ async def to_each_bundle(
     *,
     acquiring: bool,
     method: str | None = None,
-    query: Mapping[str, str] | None = None,
 ) -> None:
     """Do ``work`` to each of a namespace's bundles: this broker to its own, the others by the same
-    request (or ``method`` and ``query``) about the bundle, whose path ends with ``rest``. A bundle
-    that no broker owns is passed over, unless it is to be acquired for that (``acquiring``).
+    request (or ``method``) about the bundle, whose path ends with ``rest``. A bundle that no broker
+    owns is passed over, unless it is to be acquired for that (``acquiring``).
 
     A request with authority (one of another broker) is not sent on: it raises ``NotOwned``.
     """
@@ -193,7 +192,7 @@ async def to_each_bundle(
             raise NotOwned(str(bundle))
         else:
             path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.name}/{rest}"
-            await ask(services.calls, request, owner, path, method=method, query=query)
+            await ask(services.calls, request, owner, path, method=method)
 
     await to_each(to_bundle, bundles)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import closing
 
 import pytest
 
@@ -17,6 +18,13 @@ pytestmark = pytest.mark.real_loop
 async def url() -> AsyncIterator[str]:
     """A server that answers what the path says: a status, and the body in upper case."""
 
+    answering: set[asyncio.Task[None] | None] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering.add(asyncio.current_task())
+        with closing(writer):
+            await answer(reader, writer)
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         lines = head.decode().split("\r\n")
@@ -24,20 +32,22 @@ async def url() -> AsyncIterator[str]:
         body = await reader.readexactly(int(sizes[0]) if sizes else 0)
         method, path, _ = lines[0].split(" ")
         status = path.strip("/").partition("?")[0]
+        if status == "silent":
+            await reader.read()  # until the client hangs up
+            return
         location = "Location: /200?done\r\n" if status == "307" else ""
         location = "Location: /308\r\n" if status == "308" else location
         content = f"{method} {path} ".encode() + body.upper()
-        if status == "silent":
-            await reader.read()
         writer.write(
             f"HTTP/1.1 {status} Said\r\n{location}Content-Length: {len(content)}\r\n\r\n".encode()
             + content
         )
         await writer.drain()
-        writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        # None is left in a loop that ends: its socket would stay open.
+        await asyncio.gather(*filter(None, answering))
 
 
 async def test_a_redirect_is_followed_with_the_body(url: str) -> None:

@@ -6,7 +6,7 @@ The calls that read and change one policy each are made of the table in ``polici
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,6 +20,7 @@ from geminga_broker.admin.namespace_deletion import (
     unmark,
 )
 from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.peers import ask
 from geminga_broker.admin.routes.replication import check_tenant_allows
 from geminga_broker.admin.routes.topics import names_answer, require_namespace, topics_of
 from geminga_broker.admin.serving import to_each_bundle
@@ -162,21 +163,45 @@ async def unload_bundle(
     if not destination:
         await _unload(request, services, [bundle])
         return no_content()
-    chosen = (await services.brokers.view()).loads.get(destination)
+    await _unload_to(request, services, bundle, destination)
+    return no_content()
+
+
+async def _unload_to(
+    request: Request, services: Services, bundle: Bundle, destination: str
+) -> None:
+    """The leader does it, or the owner where none leads: between two owners every broker asks the
+    leader who shall have the bundle, and it has to know the destination by then.
+
+    A request with authority comes from a broker that has asked the leader, or leads. Raises
+    ``RestError`` 404, ``NotOwned``, ``ServerUnreachable``.
+    """
+    view = await services.brokers.view()
+    chosen = view.loads.get(destination)
     if chosen is None:
         raise RestError(404, f"Broker {destination} does not run")
     owner = await services.ownership.present_owner_of(bundle)
     there = candidate(chosen, Standing.OWNS)
     if owner is None or owner.rest_url(is_tls=False) == there.rest_url(is_tls=False):
-        return no_content()  # no broker has it, or that broker
-    query: dict[str, str] | None = None
-    if services.brokers.is_leader:
+        return  # no broker has it, or that broker
+    is_leader, has_authority = services.brokers.is_leader, flag(request, "authoritative")
+    leader = view.loads.get(view.leader_id or "")
+    path = request.scope["path"]
+    if is_leader:
+        services.ownership.destine(bundle, destination)
+    elif leader is not None and not has_authority:
+        await ask(services.calls, request, candidate(leader, Standing.CHOSEN), path)
+        return
+    if owner.is_self:
+        await services.ownership.unload(bundle, destination)
+    elif is_leader:
         # An owner of Apache's that is told a destination redirects to the leader, for that to
         # remember the destination and to ask again without it. Owners of ours ask the leader then.
-        services.ownership.destine(bundle, destination)
-        query = {}
-    await _unload(request, services, [bundle], destination, query)
-    return no_content()
+        await ask(services.calls, request, owner, path, query={})
+    elif has_authority:
+        raise NotOwned(str(bundle))
+    else:
+        await ask(services.calls, request, owner, path)
 
 
 @router.put("/{tenant}/{namespace}/{bundle}/split", dependencies=[on_namespace(Action.ADMINISTER)])
@@ -219,18 +244,12 @@ async def _positions(request: Request) -> list[int]:
     raise RestError(400, "The body should be a list of whole numbers")
 
 
-async def _unload(
-    request: Request,
-    services: Services,
-    bundles: Iterable[Bundle],
-    destination: str | None = None,
-    query: Mapping[str, str] | None = None,
-) -> None:
+async def _unload(request: Request, services: Services, bundles: Iterable[Bundle]) -> None:
     async def unload(bundle: Bundle) -> None:
         with suppress(NotOwned):  # it went by itself meanwhile
-            await services.ownership.unload(bundle, destination)
+            await services.ownership.unload(bundle)
 
-    await to_each_bundle(request, services, bundles, unload, "unload", acquiring=False, query=query)
+    await to_each_bundle(request, services, bundles, unload, "unload", acquiring=False)
 
 
 def bundle_in(ring: BundleRing, name: str) -> Bundle:

@@ -79,7 +79,7 @@ async def test_the_owner_is_asked_to_hand_a_bundle_on_or_to_split_it() -> None:
     await of(calls).split(OWNER, bundle, unload=True)
     path = f"http://a:1/admin/v2/namespaces/{bundle}"
     assert [(call.method, call.url) for call in calls.calls] == [
-        ("PUT", f"{path}/unload?authoritative=false&destinationBroker=127.0.0.1%3A8081"),
+        ("PUT", f"{path}/unload?authoritative=true&destinationBroker=127.0.0.1%3A8081"),
         ("PUT", f"{path}/split?authoritative=false&unload=true"),
     ]
     assert {(call.timeout_s, call.follows_redirects) for call in calls.calls} == {(7, False)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from geminga_broker.ownership.ownership import Ownership
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import BundlesData, LocalPolicies
 from geminga_runtime.coordination import Coordination
+from geminga_server.rest_calls import RestCall
 
 NS = "/admin/v2/namespaces"
 
@@ -165,6 +167,44 @@ async def test_the_leader_asks_an_owner_to_unload_and_keeps_the_destination_to_i
     assert calls.asked == [f"PUT http://127.0.0.1:2{url}?authoritative=true"]
     assert rival.owned() == []
     assert (await services.ownership.owner(topic)).is_self
+
+
+async def test_the_leader_knows_a_destination_before_the_owner_gives_the_bundle_up(
+    client: httpx.AsyncClient, services: Services, rival: Ownership, calls: MemoryCalls
+) -> None:
+    """Else a client that looks the bundle up between its owners gets it placed elsewhere."""
+    del client  # it makes the leader answer the other broker
+    topic = TopicName.parse("persistent://public/default/moved")
+    await rival.owner(topic)
+    url = f"{NS}/public/default/{(await rival.bundle_of(topic)).name}/unload"
+    here, there = "http://127.0.0.1:28080", "http://127.0.0.1:2"
+    destination = f"destinationBroker={services.brokers.address.broker_id}"
+    answer = await calls.call(RestCall("PUT", f"{there}{url}?{destination}"))
+    assert answer.status == 204
+    assert [unquote(asked) for asked in calls.asked] == [
+        f"PUT {there}{url}?{destination}",
+        f"PUT {here}{url}?{destination}&authoritative=true",
+        f"PUT {there}{url}?authoritative=true",
+    ]
+    assert rival.owned() == []
+
+
+async def test_an_owner_believes_the_leader_s_destination_and_no_other_broker_does(
+    client: httpx.AsyncClient, services: Services, rival: Ownership, calls: MemoryCalls
+) -> None:
+    del client
+    topics = [TopicName.parse(f"persistent://public/default/{each}") for each in range(20)]
+    await rival.owner(topics[0])
+    own, others = await rival.bundle_of(topics[0]), {await rival.bundle_of(each) for each in topics}
+    await services.ownership.owner_of(other := (others - {own}).pop())
+    query = "unload?authoritative=true&destinationBroker=127.0.0.1:28080"
+    there = f"http://127.0.0.1:2{NS}/public/default"
+    assert (await calls.call(RestCall("PUT", f"{there}/{own.name}/{query}"))).status == 204
+    assert rival.owned() == []
+    query = query.replace("28080", "2")
+    assert (await calls.call(RestCall("PUT", f"{there}/{other.name}/{query}"))).status == 503
+    assert len(calls.asked) == 2
+    assert services.ownership.owned() == [other]
 
 
 async def test_a_bundle_is_unloaded(client: httpx.AsyncClient, services: Services) -> None:
