@@ -18,8 +18,8 @@ DEFINITION = "__geminga_function__"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a function says of itself: ``testing.run`` goes by it. Creating a function does not read
-    its code, and needs the same words in its config.
+    """What a function says of itself: ``testing.run`` and ``geminga functions`` go by it. Other
+    tools do not read its code, and need the same words in its config.
 
     ``settings`` are further fields of a FunctionConfig, by the names that REST gives them.
     """
@@ -52,8 +52,8 @@ def function(
             "write @geminga_functions.function(inputs=..., output=...): with parentheses, and with "
             f"names for what stands in them, not {misplaced[0]!r}"
         )
-    topics = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     try:
+        topics = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         ",".join(topics)
     except TypeError as error:
         raise TypeError(f"inputs are names of topics: {error}") from None

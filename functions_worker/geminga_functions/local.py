@@ -22,7 +22,8 @@ from typing import Any
 
 import geminga
 from geminga_functions.api import definition_of
-from geminga_functions.definitions.functions import INPUTS, function_details
+from geminga_functions.definitions.decorated import with_definition
+from geminga_functions.definitions.functions import function_details
 from geminga_functions.definitions.members import Config
 from geminga_functions.definitions.sinks import sink_details
 from geminga_functions.definitions.sources import source_details
@@ -148,9 +149,7 @@ def details_of(local: LocalRun, loader: Loader) -> FunctionDetails:
             found if not isinstance(found, ModuleType) else getattr(found, "process", None)
         )
         if definition is not None:
-            inputs = {} if any(map(config.get, INPUTS)) else {"inputs": list(definition.inputs)}
-            said = {"output": definition.output, "logTopic": definition.log_topic}
-            config = dict[str, Any](definition.settings) | said | inputs | config
+            config = with_definition(config, definition)
         config["className"] = name
     name = FunctionName(config["tenant"], config["namespace"], config["name"])
     return DETAILS_OF[local.kind](name, config)

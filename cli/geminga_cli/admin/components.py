@@ -157,6 +157,8 @@ class Kind:
     config_file: Argument
     package_of: Callable[[Config], str | None]
     names: tuple[Argument, ...]
+    completed: Callable[[Config], Config] = dict
+    """A new one's config with what its package says of it."""
 
     @property
     def root(self) -> str:
@@ -211,12 +213,17 @@ def path_of(kind: Kind, config: Config) -> str:
     return "/".join([kind.root, *(quote(part, safe="") for part in parts)])
 
 
-def read_config(file: Path) -> Config:
-    """The config in a file of JSON; of YAML where PyYAML is installed. Raises ``InvalidUse``."""
+def text_of(file: Path) -> str:
+    """The text in a file. Raises ``InvalidUse``."""
     try:
-        text = file.read_text()
+        return file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidUse(f"{file} cannot be read: {error}") from None
+
+
+def read_config(file: Path) -> Config:
+    """The config in a file of JSON; of YAML where PyYAML is installed. Raises ``InvalidUse``."""
+    text = text_of(file)
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -254,6 +261,8 @@ def _config_parts(
 ) -> tuple[Config, list[FormPart], list[FormPart]]:
     """The config, and the parts of a form that hold it and its package, if it names one."""
     config = given_config(kind, given)
+    if is_new:
+        config = kind.completed(config)
     set_name(config, given)
     package = kind.package_of(config)
     parts: list[FormPart] = []

@@ -24,6 +24,7 @@ from geminga_cli.admin.components import (
     operations_of,
     resources,
     sets,
+    text_of,
     truth,
     where,
 )
@@ -222,6 +223,21 @@ def _package_of(config: Config) -> str | None:
     return str(given[0]) if given else None
 
 
+def _completed(config: Config) -> Config:
+    """A module may say what its function consumes. Raises ``InvalidUse``."""
+    module = Path(config.get("py") or "")
+    if module.suffix != ".py" or not module.is_file():
+        return config
+    # They load the functions worker's packages.
+    from geminga_functions.definitions.decorated import read_definition  # noqa: PLC0415
+    from geminga_functions.errors import InvalidDefinition  # noqa: PLC0415
+
+    try:
+        return read_definition(text_of(module), module.stem, config)
+    except InvalidDefinition as error:
+        raise InvalidUse(f"{module}: {error}") from None
+
+
 KIND = Kind(
     "function",
     "functionConfig",
@@ -234,6 +250,7 @@ KIND = Kind(
     ),
     _package_of,
     NAMES,
+    _completed,
 )
 
 

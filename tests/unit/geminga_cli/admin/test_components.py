@@ -221,3 +221,19 @@ def test_a_file_that_holds_no_config_is_refused(content: str, reason: str) -> No
 def test_what_cannot_be_meant_is_refused_before_anything_is_asked(line: str) -> None:
     with pytest.raises((InvalidUse, argparse.ArgumentTypeError, argparse.ArgumentError)):
         done(line)
+
+
+def test_a_function_s_module_says_what_it_consumes(tmp_path: Path) -> None:
+    module = tmp_path / "bills.py"
+    module.write_text(
+        "from geminga_functions import function\n"
+        "@function(inputs='orders', output='bills')\ndef bill(order): ...\n"
+    )
+    asked = done(f"functions create --py {module} -o b")
+    assert asked.path.endswith("/functions/public/default/bill")
+    config = {"py": str(module), "className": "bills.bill", "inputs": ["orders"], "output": "b"}
+    place = {"tenant": "public", "namespace": "default", "name": "bill"}
+    assert [content_of(part) for part in asked.parts] == [config | place, {"file": "bills.py"}]
+    module.write_text("a b")
+    with pytest.raises(InvalidUse, match=r"bills.py is no Python"):
+        done(f"functions create --py {module}")

@@ -1,0 +1,102 @@
+"""What a function says of itself by ``@geminga_functions.function``: added to its config, and read
+from the text of its module, which is not run for that."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from geminga_functions.api import Definition, definition_of, function
+from geminga_functions.definitions.functions import INPUTS
+from geminga_functions.definitions.members import Config
+from geminga_functions.errors import InvalidDefinition
+
+Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+PACKAGE = "geminga_functions"
+
+
+def with_definition(config: Config, definition: Definition) -> Config:
+    """``config``, and what the function says of itself where that says nothing."""
+    inputs = {} if any(map(config.get, INPUTS)) else {"inputs": list(definition.inputs)}
+    topics = {"output": definition.output, "logTopic": definition.log_topic}
+    said = {member: topic for member, topic in topics.items() if topic is not None}
+    return dict[str, Any](definition.settings) | said | inputs | config
+
+
+def read_definition(text: str, module: str, config: Config) -> Config:
+    """``config`` with what the function says of itself in the ``text`` of ``module``: the one that
+    ``className`` names (``module.function``, or the module for its ``process``); where that is not
+    said, the only one that is decorated there. Unchanged where there is none such.
+
+    Raises ``InvalidDefinition`` where several could be meant, where the text is no Python, or where
+    an argument of the decorator is no literal, whose value is known only when the module runs.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise InvalidDefinition(f"{module}.py is no Python: {error}") from None
+    found = {each.name: call for each, call in _decorated(tree)}
+    class_name = config.get("className")
+    if class_name is None:
+        if len(found) > 1:
+            raise InvalidDefinition(
+                f"{module}.py decorates {', '.join(sorted(found))}: say which one by --classname"
+            )
+        name = next(iter(found), "")
+        class_name = module if name == "process" else f"{module}.{name}"
+    else:
+        outer, _, name = str(class_name).rpartition(".")
+        if not outer and name == module:
+            name = "process"
+        elif outer != module:
+            return config
+    if name not in found:
+        return config
+    definition = _definition(f"{module}.{name}", found[name], config)
+    return with_definition({**config, "className": class_name}, definition)
+
+
+def _decorated(tree: ast.Module) -> Iterator[tuple[Defined, ast.Call]]:
+    """The functions and classes of a module with the call that decorates each."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                if each.name == PACKAGE:
+                    names.add(f"{each.asname or PACKAGE}.function")
+        elif isinstance(node, ast.ImportFrom) and node.module == PACKAGE:
+            for each in node.names:
+                if each.name == "function":
+                    names.add(each.asname or "function")
+    for node in tree.body:
+        if isinstance(node, Defined):
+            for decorator in node.decorator_list:
+                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in names:
+                    yield node, decorator
+
+
+def _definition(name: str, call: ast.Call, config: Config) -> Definition:
+    """What the decorator makes of its arguments; those that ``config`` says are not looked at."""
+    said = set(config)
+    if any(map(config.get, INPUTS)):
+        said.add("inputs")
+    if "logTopic" in config:
+        said.add("log_topic")
+    values: dict[str, Any] = {}
+    for keyword in call.keywords:
+        if keyword.arg in said:
+            continue
+        try:
+            values[keyword.arg or "**"] = ast.literal_eval(keyword.value)
+        except ValueError:
+            raise InvalidDefinition(
+                f"{keyword.arg or 'an argument'} of the decorator of {name} is no literal, but "
+                f"{ast.unparse(keyword.value)}: write it out there, or give it as an option"
+            ) from None
+    try:
+        made = definition_of(function(*map(ast.unparse, call.args), **values)(lambda: None))
+    except TypeError as error:
+        raise InvalidDefinition(f"the decorator of {name}: {error}") from None
+    assert made is not None
+    return made

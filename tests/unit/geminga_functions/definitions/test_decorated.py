@@ -1,0 +1,97 @@
+"""Proves that a module's text says what its function consumes, without being run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from geminga_functions.definitions.decorated import read_definition
+from geminga_functions.errors import InvalidDefinition
+
+BILL = """
+import geminga_functions
+raise RuntimeError("it is not run")
+
+@geminga_functions.function(inputs=["orders", "returns"], output="bills", parallelism=2)
+async def bill(order, context): ...
+"""
+
+
+def test_the_only_decorated_function_is_meant() -> None:
+    assert read_definition(BILL, "bills", {"name": "b"}) == {
+        "name": "b",
+        "className": "bills.bill",
+        "inputs": ["orders", "returns"],
+        "output": "bills",
+        "parallelism": 2,
+    }
+
+
+def test_what_the_config_says_goes_before() -> None:
+    given = {"topicsPattern": "o.*", "output": "there", "logTopic": "log", "parallelism": 3}
+    read = read_definition(BILL, "bills", given)
+    assert read == {**given, "className": "bills.bill"}
+
+
+@pytest.mark.parametrize(
+    ("imported", "decorator"),
+    [
+        ("import geminga_functions as gf", "gf.function"),
+        ("from geminga_functions import SerDe, function", "function"),
+        ("from geminga_functions import function as at", "at"),
+    ],
+)
+@pytest.mark.parametrize("defined", ["def process(x): ...", "class process: ..."])
+def test_it_is_found_by_whichever_name(imported: str, decorator: str, defined: str) -> None:
+    text = f"{imported}\n@other\n@{decorator}(inputs='a', log_topic='l')\n{defined}\n"
+    for config in ({}, {"className": "m"}, {"className": "m.process"}):
+        read = read_definition(text, "m", config)
+        assert (read["inputs"], read["logTopic"]) == (["a"], "l")
+        assert read["className"] == config.get("className", "m")
+
+
+@pytest.mark.parametrize(
+    ("text", "config"),
+    [
+        ("def process(x): ...", {}),
+        ("import functions\n@functions.function(inputs='a')\ndef f(x): ...", {}),
+        (BILL, {"className": "bills.other"}),
+        (BILL, {"className": "elsewhere.bill"}),
+        (BILL, {"className": "bills"}),
+    ],
+)
+def test_others_are_left_alone(text: str, config: dict[str, Any]) -> None:
+    assert read_definition(text, "bills", config) == config
+
+
+def test_one_of_several_is_named() -> None:
+    text = BILL + "\n@geminga_functions.function(inputs='x')\ndef other(x): ...\n"
+    with pytest.raises(InvalidDefinition, match=r"bills.py decorates bill, other: say which one"):
+        read_definition(text, "bills", {})
+    assert read_definition(text, "bills", {"className": "bills.other"})["inputs"] == ["x"]
+
+
+def test_what_only_running_it_would_tell_is_refused_unless_it_is_given() -> None:
+    text = "from geminga_functions import function\n@function(inputs=TOPICS)\ndef f(x): ...\n"
+    with pytest.raises(InvalidDefinition, match=r"inputs of the decorator of m.f is no literal"):
+        read_definition(text, "m", {})
+    assert read_definition(text, "m", {"inputs": ["a"]})["inputs"] == ["a"]
+    text = text.replace("inputs=TOPICS", "inputs='a', log_topic=LOG")
+    assert read_definition(text, "m", {"logTopic": "l"})["logTopic"] == "l"
+    with pytest.raises(InvalidDefinition, match="no literal, but OPTIONS"):
+        read_definition(text.replace("log_topic=LOG", "**OPTIONS"), "m", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def f(:", "m.py is no Python"),
+        ("a\0b", "m.py is no Python"),
+        ("from geminga_functions import function\n@function('a')\ndef f(x): ...", "not \"'a'\""),
+        ("from geminga_functions import function\n@function(inputs=7)\ndef f(x): ...", "inputs"),
+    ],
+)
+def test_mistakes_are_told(text: str, reason: str) -> None:
+    with pytest.raises(InvalidDefinition, match=reason):
+        read_definition(text, "m", {})
