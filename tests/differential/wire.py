@@ -118,11 +118,13 @@ class WireClient:
         self._last_request_id += 1
         return self._last_request_id
 
-    def post(self, part: Message) -> None:
-        """Send a command, and do not wait for an answer."""
-        command = enclosed(part)
-        self._transcript.said(self.name, command)
-        self.write(encode_command(command))
+    def post(self, *parts: Message) -> None:
+        """Send commands, and do not wait for an answer. The broker gets them in one piece: the last
+        is there while it is still busy with the first."""
+        commands = list(map(enclosed, parts))
+        for command in commands:
+            self._transcript.said(self.name, command)
+        self.write(b"".join(map(encode_command, commands)))
 
     async def ask(self, part: Message) -> api.BaseCommand | None:
         """Send a command with a fresh request id; returns its answer, whatever that is."""

@@ -253,9 +253,9 @@ async def the_order_of_answers_when_a_consumer_becomes_active(world: World) -> N
             request_id=77,
             consumer_name="a1",
             initialPosition=SUBSCRIBE.Earliest,
-        )
+        ),
+        api.CommandFlow(consumer_id=1, messagePermits=1),
     )
-    client.flow(1)
     await client.take(3)
 
 
