@@ -33,6 +33,7 @@ from geminga_broker.ownership.placement import EvenlySpread
 from geminga_broker.policies.follower import PolicyFollower
 from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.producer_names import ProducerNames
+from geminga_broker.replicated_topics import ReplicatedTopics
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.sessions.connection import Connection
@@ -145,6 +146,7 @@ class Broker(Service):
         stack.push_async_callback(self._hand_on)
         await stack.enter_async_context(self.brokers)
         await stack.enter_async_context(self.load_manager)
+        await stack.enter_async_context(self._new_replicated_topics())
         self.discovery.open()
         await stack.enter_async_context(self._policy_follower())
         for name, period_s, work in self._periodic_work():
@@ -249,6 +251,18 @@ class Broker(Service):
                 config=self.config.replication,
                 partitions_of=self.partitioned_topics.partitions,
             ),
+        )
+
+    def _new_replicated_topics(self) -> ReplicatedTopics:
+        return ReplicatedTopics(
+            tenants=Tenants(self._coordination),
+            namespaces=self.namespaces,
+            persistent_topics=self.persistent_topics,
+            policies=self.policies,
+            ownership=self.ownership,
+            topics=self.topics,
+            is_leader=lambda: self.brokers.is_leader,
+            view_brokers=self.brokers.view,
         )
 
     def _new_maintenance(self) -> TopicMaintenance:

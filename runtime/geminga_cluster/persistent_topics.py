@@ -70,6 +70,13 @@ class PersistentTopics:
                 cursors[decode_local(name)] = StoredCursor(CursorRecord.decode(cursor), cursor_stat)
         return StoredLog(ManagedLedgerRecord.decode(value), stat, cursors)
 
+    async def cursors(self, topic: TopicName) -> list[str]:
+        """The names of the topic's cursors; none where it does not exist."""
+        try:
+            return list(map(decode_local, await self._coordination.children(topic_path(topic))))
+        except NodeMissing:
+            return []
+
     async def exists(self, topic: TopicName) -> bool:
         """Whether the topic, or the partition, has a managed ledger."""
         return await self._coordination.exists(topic_path(topic)) is not None

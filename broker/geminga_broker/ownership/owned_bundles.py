@@ -33,6 +33,7 @@ from geminga_runtime.service import Service
 log = logging.getLogger(__name__)
 
 OnLost = Callable[[Bundle], None]
+OnAcquired = Callable[[Bundle], None]
 Successor = asyncio.Future[Owner | None]
 """Which broker has a bundle next; None where that is not known."""
 OnRelease = Callable[[Bundle, Successor], Awaitable[None]]
@@ -69,6 +70,7 @@ class OwnedBundles(Service):
         self._releasing: set[Bundle] = set()
         self._locks: WeakValueDictionary[Bundle, asyncio.Lock] = WeakValueDictionary()
         self._on_lost: list[OnLost] = []
+        self._on_acquired: list[OnAcquired] = []
         self._on_release: list[OnRelease] = []
         self._has_session = True
         self._is_connected = True
@@ -148,6 +150,8 @@ class OwnedBundles(Service):
         if node.is_ours:
             self._generations[bundle] = node.stat.created_zxid
             log.info("bundle acquired", extra={"bundle": str(bundle)})
+            for callback in self._on_acquired:
+                callback(bundle)
             if is_changed:
                 self._node_changed(bundle)  # the watch is spent; look again and set a new one
         return node
@@ -174,6 +178,10 @@ class OwnedBundles(Service):
             present = stat.ephemeral_owner, stat.created_zxid
             if present != (self._coordination.session_id, self._generations.get(bundle)):
                 self._lose(bundle, "its node is another than was acquired")
+
+    def on_acquired(self, callback: OnAcquired) -> None:
+        """Call ``callback(bundle)`` whenever a bundle is owned from now on."""
+        self._on_acquired.append(callback)
 
     # Giving up
 

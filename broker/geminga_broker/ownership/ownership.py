@@ -25,7 +25,7 @@ from geminga_broker.ownership.address import (
 )
 from geminga_broker.ownership.bundles import Bundle, BundleRing
 from geminga_broker.ownership.errors import NotOwned
-from geminga_broker.ownership.owned_bundles import OnLost, OnRelease, OwnedBundles
+from geminga_broker.ownership.owned_bundles import OnAcquired, OnLost, OnRelease, OwnedBundles
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
 from geminga_broker.ownership.placement import (
     BrokersView,
@@ -152,6 +152,13 @@ class Ownership(Service):
                 bundle, authoritative=authoritative
             )
 
+    async def have_acquired(self, bundle: Bundle) -> None:
+        """Have a bundle acquired that no broker owns, by the broker that is chosen for it. Raises
+        as ``owner`` does, and what asking that broker raises."""
+        owner = await self.owner_of(bundle)
+        if owner.is_redirect:
+            await self._assign(bundle, owner)
+
     async def present_owner_of(self, bundle: Bundle) -> Owner | None:
         """The owner of ``bundle``, None where no broker owns it; none acquires it for that.
 
@@ -260,6 +267,10 @@ class Ownership(Service):
         bundle = self._rings.last_bundle_of(topic)
         if bundle is not None:
             self._owned.suspect(bundle)
+
+    def on_acquired(self, callback: OnAcquired) -> None:
+        """Call ``callback(bundle)`` when a bundle has become ours."""
+        self._owned.on_acquired(callback)
 
     def on_lost(self, callback: OnLost) -> None:
         """Call ``callback(bundle)`` when a bundle stops being ours: stop serving it at once."""
