@@ -53,10 +53,14 @@ def cursors(cluster: StandaloneProcess, topic: str) -> set[str]:
     return {name.removeprefix("pulsar.repl.") for name in found if name.startswith("pulsar.repl.")}
 
 
+def stats_of(cluster: StandaloneProcess, topic: str) -> Any:
+    """The stats of a topic."""
+    return done(cluster, "GET", f"/admin/v2/persistent/{NAMESPACE}/{quote(topic)}/stats")
+
+
 def backlogs(cluster: StandaloneProcess, topic: str) -> dict[str, int]:
     """How many entries are to be replicated yet, by cluster."""
-    path = f"/admin/v2/persistent/{NAMESPACE}/{quote(topic)}/stats"
-    found = done(cluster, "GET", path)["replication"]
+    found = stats_of(cluster, topic)["replication"]
     return {name: stats["replicationBacklog"] for name, stats in found.items()}
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.request
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack
 from typing import Any, Self
@@ -22,6 +23,7 @@ from tests.integration.geo_clusters import (
     done,
     introduce,
     replicate,
+    stats_of,
 )
 from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.waiting import eventually
@@ -48,6 +50,13 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, St
     introduce(members)
     yield members
     all_of_them.stop()
+
+
+def metrics_of(cluster: StandaloneProcess, family: str) -> str:
+    """The samples of a family of metrics, a line each."""
+    with urllib.request.urlopen(f"{cluster.web_service_url}/metrics/") as answer:
+        lines = answer.read().decode().splitlines()
+    return "\n".join(line for line in lines if line.startswith(family))
 
 
 class Users:
@@ -124,6 +133,14 @@ def test_each_cluster_gets_each_message_once_and_in_the_order_of_its_origin(
         # What came from elsewhere is passed over, and the cursor with it.
         await_replicated(clusters, "all")
         assert cursors(clusters[BEIJING], "all") == {SHANGHAI, GUIYANG}
+    stats = stats_of(clusters[BEIJING], "all")
+    assert stats["publishers"] == []  # users' have left, and replicators are shown by cluster
+    for remote in (SHANGHAI, GUIYANG):
+        way = stats["replication"][remote]
+        assert (way["connected"], way["state"], way["reason"]) == (True, "running", None)
+        assert way["inboundConnection"]
+        name = f'topic="persistent://{NAMESPACE}/all",remote_cluster="{remote}"'
+        assert f"{name}}} 1" in metrics_of(clusters[BEIJING], "pulsar_replication_connected_count")
 
 
 def test_a_message_goes_only_where_it_is_to_go(clusters: dict[str, StandaloneProcess]) -> None:

@@ -24,11 +24,13 @@ from geminga_broker.metrics.snapshot import (
     ConnectionsSnapshot,
     LoadSnapshot,
     LookupsSnapshot,
+    ReplicatorSnapshot,
     SubscriptionSnapshot,
     TopicSnapshot,
 )
 from geminga_broker.ownership.load import used_share
 from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.replication.replicator import Replicator
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
@@ -38,8 +40,10 @@ from geminga_broker.topics.consuming.subscription_registry import TopicSubscript
 from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance, TopicTotals
+from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
+from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_ledger import LedgerCounters
 from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
 from geminga_runtime.clock import Clock
@@ -263,8 +267,35 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
         snapshot.storage_read_rate,
         snapshot.storage_read_cache_misses_rate,
     ) = stored.entry_meter.rates
+    replicators = topic.part(TopicReplication).replicators
+    if replicators:
+        producers = topic.publishing.producers
+        snapshot.replicators = [
+            _replicator_snapshot(remote, each, producers.get(each.opposite))
+            for remote, each in replicators.items()
+        ]
     if topic.publishing.write_latency is not None:
         snapshot.write_latency_ms = topic.publishing.write_latency.shown
+
+
+def _replicator_snapshot(
+    remote: str, replicator: Replicator, inbound: Producer | None
+) -> ReplicatorSnapshot:
+    rate_out, throughput_out, rate_expired = replicator.meter.rates
+    rate_in, throughput_in, _ = (0.0, 0.0, 0.0) if inbound is None else inbound.meter.rates
+    return ReplicatorSnapshot(
+        remote=remote,
+        rate_in=rate_in,
+        throughput_in=throughput_in,
+        rate_out=rate_out,
+        throughput_out=throughput_out,
+        rate_expired=rate_expired,
+        backlog=replicator.cursor.backlog_entries,
+        connected=int(replicator.is_connected),
+        disconnected=int(not replicator.is_connected),
+        delay_s=replicator.delay_s,
+        stalls_total=replicator.stalls,
+    )
 
 
 def _add_backlog(snapshot: TopicSnapshot, backlog: Backlog) -> None:

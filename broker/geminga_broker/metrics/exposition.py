@@ -22,6 +22,7 @@ from geminga_broker.metrics.snapshot import (
     LoadSnapshot,
     LookupsSnapshot,
     NamespaceSum,
+    ReplicatorSnapshot,
     SubscriptionSnapshot,
     TopicSnapshot,
 )
@@ -54,6 +55,8 @@ COMPACTION_FAMILIES = (
     *families_of(CompactionReport, Gauge, Counter),
     FieldFamily(Buckets("pulsar_compaction_latency"), "write_latency_ms"),
 )
+# Only of topics that are replicated.
+REPLICATOR_FAMILIES = families_of(ReplicatorSnapshot, Gauge, Counter)
 CACHE_FAMILIES = families_of(CacheSnapshot, Gauge, Counter)
 LOAD_FAMILIES = families_of(LoadSnapshot, Gauge, Counter)
 BUNDLE_FAMILIES = families_of(BundleSnapshot, Gauge)
@@ -100,6 +103,12 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     ]
     yield from samples(SUBSCRIPTION_FAMILIES, subscriptions)
     yield from _stalls([(labels, each.stalls) for labels, each in subscriptions if each.stalls])
+    replicators = [
+        (f'{labels},remote_cluster="{escape(replicator.remote)}"', replicator)
+        for labels, topic in topics
+        for replicator in topic.replicators
+    ]
+    yield from samples(REPLICATOR_FAMILIES if replicators else (), replicators)
     delaying: Labelled = [
         *(each for each in topics if each[1].delayed_buckets),
         *(each for each in subscriptions if each[1].delayed_buckets),

@@ -12,7 +12,7 @@ sum-then-reset). Nothing here imports a web framework or prometheus_client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -90,6 +90,23 @@ class SubscriptionSnapshot:
     bytes_out_total: Annotated[int, Counter("pulsar_out_bytes_total")] = 0
     messages_out_total: Annotated[int, Counter("pulsar_out_messages_total")] = 0
     stalls: Stalls | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplicatorSnapshot:
+    """The way of one topic to one remote cluster, and what comes from there."""
+
+    remote: str
+    rate_in: Annotated[float, Gauge("pulsar_replication_rate_in")] = 0.0
+    throughput_in: Annotated[float, Gauge("pulsar_replication_throughput_in")] = 0.0
+    rate_out: Annotated[float, Gauge("pulsar_replication_rate_out")] = 0.0
+    throughput_out: Annotated[float, Gauge("pulsar_replication_throughput_out")] = 0.0
+    rate_expired: Annotated[float, Gauge("pulsar_replication_rate_expired")] = 0.0
+    backlog: Annotated[int, Gauge("pulsar_replication_backlog")] = 0
+    connected: Annotated[int, Gauge("pulsar_replication_connected_count")] = 0
+    disconnected: Annotated[int, Gauge("pulsar_replication_disconnected_count")] = 0
+    delay_s: Annotated[int, Gauge("pulsar_replication_delay_in_seconds")] = 0
+    stalls_total: Annotated[int, Counter("geminga_replication_stalls_total")] = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,6 +189,7 @@ class TopicSnapshot:
         default_factory=write_latency_histogram
     )
     subscriptions: list[SubscriptionSnapshot] = field(default_factory=list)
+    replicators: Sequence[ReplicatorSnapshot] = ()
     compaction: CompactionReport | None = None
 
 

@@ -20,6 +20,9 @@ class ReplicationConfig:
     start_at: Annotated[Literal["latest", "earliest"], Upstream("replicationStartAt")] = "latest"
     """Whether a topic that begins to be replicated sends only what is published from then on, or
     all that it has."""
+    stall_timeout_s: Annotated[float, Gt(0)] = 60.0
+    """An entry that has waited so long for its receipt has all that is on its way sent anew, over
+    a new connection where the old one is of no use."""
     retry_first_s: Annotated[float, Gt(0)] = 0.1
     """How long a replicator waits before it tries again; doubled up to the next setting."""
     retry_limit_s: Annotated[float, Gt(0)] = 5.0

@@ -23,5 +23,12 @@ class PartitionsDiffer(ReplicationError):
         )
 
 
+class ReplicationStalled(ReplicationError):
+    """The remote cluster confirms nothing."""
+
+    def __init__(self, remote: str, limit_s: float) -> None:
+        super().__init__(f"{remote} confirmed nothing for {limit_s:g} seconds")
+
+
 def _partitions(count: int) -> str:
     return f"{count} partitions" if count else "no partitions"

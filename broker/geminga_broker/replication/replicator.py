@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
@@ -25,7 +25,7 @@ from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.replication.channel import Outstanding, ReplicationChannel
 from geminga_broker.replication.config import ReplicationConfig
-from geminga_broker.replication.errors import PartitionsDiffer
+from geminga_broker.replication.errors import PartitionsDiffer, ReplicationStalled
 from geminga_broker.replication.messages import Verdict, judge
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_protocol.errors import WireError
@@ -95,8 +95,10 @@ class Replicator(Service):
         self.route = route
         self.cursor = cursor
         self.state = ReplicatorState.CONNECTING
-        # Why nothing moves, where nothing does.
-        self.reason = ""
+        self.stalls = 0
+        self._failure = ""
+        # Told in the log, and not again before something has gone well.
+        self._told = ""
         self.ttl_s = 0
         self.messages_out = self.bytes_out = self.expired = 0
         self.meter = Meter(None, 0, 0, 0)
@@ -128,6 +130,11 @@ class Replicator(Service):
         self._woken.set()
 
     @property
+    def opposite(self) -> str:
+        """The name of the producer by which the other cluster replicates to this one."""
+        return replicator_producer(self.route.target, self.route.source)
+
+    @property
     def is_connected(self) -> bool:
         """Whether a broker of the remote cluster takes messages."""
         return self._channel is not None and self._channel.is_connected
@@ -136,6 +143,17 @@ class Replicator(Service):
     def pending(self) -> int:
         """How many entries have no receipt yet."""
         return 0 if self._channel is None else self._channel.pending_sends
+
+    @property
+    def reason(self) -> str:
+        """Why nothing moves now; empty while messages move, or all have."""
+        if self.state is not ReplicatorState.RUNNING:
+            return self._failure
+        if not self.is_connected:
+            return f"the connection to {self.route.target} is lost"
+        if self.pending >= self._around.config.pending_messages_max:
+            return f"{self.pending} entries wait for their receipts"
+        return ""
 
     @property
     def delay_s(self) -> int:
@@ -164,13 +182,15 @@ class Replicator(Service):
             await asyncio.sleep(backoff.next_s())
 
     def _failed(self, error: GemingaError) -> None:
-        if str(error) != self.reason:
+        self.stalls += isinstance(error, ReplicationStalled)
+        if str(error) != self._told:
             route = self.route
             log.warning(
                 "replication interrupted",
                 extra={"topic": str(route.topic), "cluster": route.target, "why": str(error)},
             )
-        self.state, self.reason = ReplicatorState.WAITING, str(error)
+        self.state, self._failure = ReplicatorState.WAITING, str(error)
+        self._told = self._failure
 
     async def _connect_and_send(self) -> None:
         self.state = ReplicatorState.CONNECTING
@@ -189,7 +209,7 @@ class Replicator(Service):
         self._channel = channel
         try:
             await channel.open()
-            self.state, self.reason = ReplicatorState.RUNNING, ""
+            self.state, self._failure = ReplicatorState.RUNNING, ""
             await self._send_all(channel)
         finally:
             # First, so that no receipt moves the cursor past what failed.
@@ -212,12 +232,29 @@ class Replicator(Service):
         while True:
             self._woken.clear()
             channel.check_open()
+            left_s = self._before_stall_s(channel)
             self._position = max(self._position, self.cursor.mark_delete)
             if self.reads_from > self._log.reader.readable_upto or not channel.has_room(needed):
-                await self._woken.wait()
+                if left_s is None:
+                    self._told = ""  # all has been sent
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await self._woken.wait()
             else:
                 needed = await self._send_run(channel)
                 await asyncio.sleep(0)
+
+    def _before_stall_s(self, channel: ReplicationChannel) -> float | None:
+        """How long the oldest entry without a receipt may still wait for it; None where there is
+        none. Raises ``ReplicationStalled``."""
+        oldest = channel.oldest
+        if oldest is None:
+            return None
+        limit_s = self._around.config.stall_timeout_s
+        left_s = oldest.sent_s + limit_s - self._around.clock.monotonic()
+        if left_s <= 0:
+            raise ReplicationStalled(self.route.target, limit_s)
+        return left_s
 
     async def _send_run(self, channel: ReplicationChannel) -> int:
         """Read and send some entries, of one ledger. Returns how many bytes the next one needs that
@@ -280,6 +317,7 @@ class Replicator(Service):
         """The remote cluster has the entry; with an ``error`` the channel is over."""
         del message_id
         if error is None and self._channel is not None:
+            self._told = ""
             if sent is self._newest:
                 self._newest = None
             self._done(sent.done_upto)

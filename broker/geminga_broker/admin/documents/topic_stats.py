@@ -154,6 +154,8 @@ class ReplicatorStats(TypedDict):
     outboundConnection: str | None
     outboundConnectedSince: str | None
     msgDropRate: float | None  # non-persistent topics only
+    state: str  # of ours, as is the next; Pulsar's clients pass over what they do not know
+    reason: str | None  # why it makes no progress
 
 
 class CompactionStats(TypedDict):
@@ -294,6 +296,8 @@ def new_replicator_stats() -> ReplicatorStats:
         "outboundConnection": None,
         "outboundConnectedSince": None,
         "msgDropRate": None,
+        "state": "stopped",
+        "reason": None,
     }
 
 

@@ -33,6 +33,7 @@ from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
+from geminga_protocol.pulsar.replication import is_replicator
 from geminga_protocol.pulsar.timestamps import iso_time
 
 # Properties of a cursor that are Pulsar's own (ManagedCursor.CURSOR_INTERNAL_PROPERTY_PREFIX).
@@ -58,7 +59,9 @@ def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStat
     stats["ownerBroker"] = owner_broker
     stats["waitingPublishers"] = publishing.producers.waiting_count
     if not query.exclude_publishers:
-        stats["publishers"] = [_publisher(each) for each in publishing.producers]
+        stats["publishers"] = [
+            _publisher(each) for each in publishing.producers if not is_replicator(each.name)
+        ]
     subscriptions = {name: _subscription(each, query) for name, each in topic.subscriptions.items()}
     stats["subscriptions"] = subscriptions
     stats["msgOutCounter"] = sum(each["msgOutCounter"] for each in subscriptions.values())
@@ -90,11 +93,18 @@ def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
         stats["deduplicationStatus"] = deduplication.status.value
     _add_compaction(stats, topic.part(TopicCompaction).report)
     for remote, replicator in topic.part(TopicReplication).replicators.items():
-        stats["replication"][remote] = _replicator(replicator)
+        inbound = topic.publishing.producers.get(replicator.opposite)
+        stats["replication"][remote] = _replicator(replicator, inbound)
 
 
-def _replicator(replicator: Replicator) -> ReplicatorStats:
+def _replicator(replicator: Replicator, inbound: Producer | None) -> ReplicatorStats:
+    """``inbound`` is the producer of the other cluster's replicator, if it is connected."""
     stats = new_replicator_stats()
+    if inbound is not None:
+        stats["msgRateIn"], stats["msgThroughputIn"], _ = inbound.meter.rates
+        stats["inboundConnection"] = inbound.session.address
+        stats["inboundConnectedSince"] = iso_time(inbound.connected_at_ms)
+    stats["state"], stats["reason"] = replicator.state.value, replicator.reason or None
     stats["msgRateOut"], stats["msgThroughputOut"], stats["msgRateExpired"] = replicator.meter.rates
     stats["replicationBacklog"] = replicator.cursor.backlog_entries
     stats["connected"] = replicator.is_connected

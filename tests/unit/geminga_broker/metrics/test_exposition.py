@@ -30,6 +30,7 @@ from geminga_broker.metrics.snapshot import (
     BundleSnapshot,
     ConnectionsSnapshot,
     LoadSnapshot,
+    ReplicatorSnapshot,
     SubscriptionSnapshot,
     TopicSnapshot,
 )
@@ -44,7 +45,7 @@ REFERENCE: dict[str, list[str]] = json.loads(GOLDEN.read_text())
 
 # Of the topic and broker families, what only later work can count.
 NOT_YET = re.compile(
-    "pulsar_(txn|resource_group|web_executor|metadata_store|replication)|"
+    "pulsar_(txn|resource_group|web_executor|metadata_store)|"
     "pulsar_ml_(cursor|cache_p|reads)|"
     "pulsar_ml_.*(Buckets|WithReplicas)|pulsar_topic_load_(time|rate)|pulsar_delayed_message_index_"
     "(bucket|loaded)|pulsar_storage_backlog_quota_check|_created$|pulsar_broker_load|"
@@ -297,3 +298,26 @@ def test_bundles_are_shown_under_upstreams_names() -> None:
     assert "pulsar_bundle_" not in "".join(
         render(BrokerSnapshot(), cluster="c", version="4.0.6", host="h")
     )
+
+
+def test_replicators_have_the_labels_of_their_remote_clusters_where_there_are_any() -> None:
+    assert not any("replication" in name for name in families(topic()))
+    replicated = topic("persistent://public/default/r")
+    replicated.replicators = [
+        ReplicatorSnapshot(remote="west", backlog=3, connected=1),
+        ReplicatorSnapshot(remote="north", backlog=9, disconnected=1, stalls_total=2),
+    ]
+    labels = {"cluster": "c", "namespace": "public/default", "topic": replicated.name}
+    assert samples("pulsar_replication_backlog", topic(), replicated) == [
+        ({**labels, "remote_cluster": "west"}, 3),
+        ({**labels, "remote_cluster": "north"}, 9),
+    ]
+    shown = {name for name in families(replicated) if "replication" in name}
+    of_upstream = {
+        f"pulsar_replication_{name}"
+        for name in (
+            *("rate_in", "rate_out", "throughput_in", "throughput_out", "backlog"),
+            *("rate_expired", "connected_count", "disconnected_count", "delay_in_seconds"),
+        )
+    }
+    assert shown == {*of_upstream, "geminga_replication_stalls"}

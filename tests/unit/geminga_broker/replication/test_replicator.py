@@ -16,7 +16,12 @@ from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.remote_clusters import RemoteClusters
-from geminga_broker.replication.replicator import Replicator, Route, Surroundings
+from geminga_broker.replication.replicator import (
+    Replicator,
+    ReplicatorState,
+    Route,
+    Surroundings,
+)
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.payload import encode_payload
@@ -39,7 +44,9 @@ class LargeEntries(MemoryLog):
         return super()._run(position, min(count_max, 2))  # type: ignore[arg-type]
 
 
-def replicator_of(log: MemoryLog, remotes: RemoteClusters) -> Replicator:
+def replicator_of(
+    log: MemoryLog, remotes: RemoteClusters, config: ReplicationConfig | None = None
+) -> Replicator:
     async def no_partitions(_: TopicName) -> int:
         return 0
 
@@ -47,7 +54,7 @@ def replicator_of(log: MemoryLog, remotes: RemoteClusters) -> Replicator:
         remotes=remotes,
         clock=SimulatedClock(),
         random=Random(1),
-        config=ReplicationConfig(),
+        config=config or ReplicationConfig(),
         partitions_of=no_partitions,
     )
     route = Route(topic=TOPIC, source="east", target=REMOTE)
@@ -101,3 +108,30 @@ async def test_one_that_has_no_room_for_the_next_entry_waits_for_receipts(
             await asyncio.sleep(0)
         assert log.reads == reads
         assert replicator.pending == 12
+
+
+async def test_one_that_gets_no_receipts_says_so_and_begins_anew(
+    far: FakeBroker, remotes: RemoteClusters
+) -> None:
+    far.on(BaseCommand.SEND)
+    async with replicator_of(MemoryLog((1, 2)), remotes) as replicator:
+        await until(lambda: len(far.of_type(BaseCommand.SEND)) == 2)
+        assert (replicator.state, replicator.reason) == (ReplicatorState.RUNNING, "")
+        await asyncio.sleep(59)
+        assert len(far.of_type(BaseCommand.PRODUCER)) == 1
+        await until(lambda: replicator.reason == "west confirmed nothing for 60 seconds")
+        assert (replicator.state, replicator.stalls) == (ReplicatorState.WAITING, 1)
+        await until(lambda: len(far.of_type(BaseCommand.SEND)) == 4)
+        assert replicator.reason == ""
+        assert len(far.of_type(BaseCommand.CLOSE_PRODUCER)) == 1
+
+
+async def test_one_that_has_sent_all_that_it_may_says_that_it_waits(
+    far: FakeBroker, remotes: RemoteClusters
+) -> None:
+    far.on(BaseCommand.SEND)
+    config = ReplicationConfig(pending_messages_max=2)
+    async with replicator_of(MemoryLog((1, 9)), remotes, config) as replicator:
+        await until(lambda: replicator.reason == "2 entries wait for their receipts")
+        far.drop_connections()
+        await until(lambda: replicator.reason == "the connection to west is lost")
