@@ -160,10 +160,15 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
         while self.position < position:
             await self._has_moved.wait()
 
-    async def _read_again(self) -> None:
-        """Return when the topic has been read from the beginning once more."""
+    async def _read_again(self, writer: LogWriter) -> None:
+        """Return when the topic has been read from the beginning once more. Raises as ``writer``.
+
+        The message wakes the reader: it may have read all that was there before the flag was set,
+        and would wait for the next record, however late that comes.
+        """
         wanted = self._readings_begun + 1
         self._is_stale = True
+        await writer.mark()
         while self._readings_done < wanted:
             await self._has_moved.wait()
 
@@ -179,7 +184,7 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
             # Whatever an earlier leader wrote stands before this message. A worker that was paused
             # may have missed removals, and a leader must not bring back what was removed.
             await writer.mark()
-            await self._read_again()
+            await self._read_again(writer)
         return writer
 
 
