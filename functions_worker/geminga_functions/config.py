@@ -109,7 +109,7 @@ class FunctionsWorkerConfig:
     rebalances: bool = True
     """Spread instances evenly again when a worker joins, or a drained one comes back."""
     topic_compaction_s: Annotated[float, Gt(0), Upstream("topicCompactionFrequencySec")] = 1800.0
-    """How often the leader has the topics of functions and assignments compacted."""
+    """How often the leader has the topics of functions, assignments and state compacted."""
     additional_enabled_functions_url_patterns: Annotated[
         tuple[str, ...], Upstream("additionalEnabledFunctionsUrlPatterns")
     ] = ()

@@ -24,6 +24,7 @@ from geminga_functions.packages.store import PackageStore
 from geminga_functions.runtime.assembly import Runtime
 from geminga_functions.runtime.instances import Instances, WorkerIdentity
 from geminga_functions.runtime.reports import InstanceState
+from geminga_functions.state.lanes import is_lane
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 # Where a worker says to the leader what runs there: a path of ours, which no upstream path meets.
 INSTANCES_PATH = "/admin/x/instances"
 ASK_TIMEOUT_S = 2.0
+# The leader waits a minute at most until a topic is compacted, and goes on to the next one.
+COMPACTION_LOOK_S = 0.1
+COMPACTION_LOOKS_MAX = 600
 
 
 class WorkerRuntime(AbstractAsyncContextManager[object], Protocol):
@@ -171,7 +175,7 @@ class Worker(Service):
             return None
 
     async def _compact(self) -> None:
-        """Have the topics of functions and assignments compacted, if this worker leads."""
+        """Have the topics of functions, assignments and state compacted, if this worker leads."""
         try:
             kept_ms = int(self._removed_kept_s * 1000)
             await self.leadership.drop_removed(self.clock.wall_ms() - kept_ms)
@@ -180,15 +184,35 @@ class Worker(Service):
         except ClientError as error:
             log.warning("what was removed is not dropped", extra={"reason": str(error)})
             return
-        for each in (self.functions, self.assignments):
-            url = topic_url(self.web_url, each.topic, "/compaction")
+        try:
+            topics = await self.client.topics(self.config.pulsar_functions_namespace)
+        except ClientError as error:
+            log.warning("lanes of state are not compacted", extra={"reason": str(error)})
+            topics = []
+        # There may be thousands of lanes: one after the other, so that brokers keep to other work.
+        for topic in (self.functions.topic, self.assignments.topic, *filter(is_lane, topics)):
+            if not self.leadership.is_leader:
+                return
             try:
-                answer = await self.calls.call(RestCall("PUT", url))
+                await self._compact_topic(topic)
             except ServerUnreachable as error:
-                log.warning("topic is not compacted", extra={"reason": str(error)})
-                continue
-            if not answer.is_success:
-                log.warning("topic is not compacted", extra={"reason": answer.reason})
+                log.warning("topic is not compacted", extra={"topic": topic, "reason": str(error)})
+
+    async def _compact_topic(self, topic: str) -> None:
+        """Have a topic compacted; returns when it is, or takes long. Raises
+        ``ServerUnreachable``."""
+        url = topic_url(self.web_url, topic, "/compaction")
+        answer = await self.calls.call(RestCall("PUT", url))
+        if not answer.is_success:
+            log.warning("topic is not compacted", extra={"topic": topic, "reason": answer.reason})
+            return
+        for _ in range(COMPACTION_LOOKS_MAX):
+            answer = await self.calls.call(RestCall("GET", url))
+            match answer.json() if answer.is_success else None:
+                case {"status": "RUNNING"}:
+                    await asyncio.sleep(COMPACTION_LOOK_S)
+                case _:
+                    return
 
 
 def broker_calls(calls: RestCalls, config: FunctionsWorkerConfig) -> BrokerCalls:

@@ -9,12 +9,15 @@ from uuid import uuid4
 
 import pytest
 from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.rest import rest
+from tests.integration.waiting import eventually
 
 import geminga
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
-from geminga_functions.state.lanes import REST_LANE
+from geminga_functions.state.lanes import REST_LANE, lane_of_partition, lanes_of
+from geminga_functions.state.table import Commit
 
 pytestmark = pytest.mark.integration
 
@@ -32,6 +35,13 @@ async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]
 def open_state(client: geminga.Client) -> Callable[[str], ChangelogState]:
     function = FunctionName("public", "default", f"f{uuid4().hex[:8]}")
     return lambda lane: ChangelogState(client, "public/functions", function, lane)
+
+
+def compact(standalone: StandaloneProcess, topic: str) -> None:
+    path = f"/admin/v2/{topic.replace('://', '/')}/compaction"
+    web = standalone.web_service_url
+    assert rest(web, "PUT", path)[0] == 204
+    eventually(lambda: rest(web, "GET", path)[1], lambda found: found["status"] == "SUCCESS")
 
 
 def change(state: ChangelogState, method: str, *arguments: object) -> None:
@@ -104,3 +114,27 @@ async def test_an_instance_that_was_replaced_changes_nothing_more(
                 await old.commit()
     async with open_state("0") as later:
         assert later.counter("count") == 2
+
+
+async def test_a_compacted_lane_is_read_as_its_live_keys_alone(
+    standalone: StandaloneProcess, client: geminga.Client
+) -> None:
+    function = FunctionName("public", "default", f"f{uuid4().hex[:8]}")
+    partition = "persistent://public/default/numbers"
+    async with ChangelogState(client, "public/functions", function, "0") as state:
+        for number in range(100):
+            changes = Changes(state)
+            changes.put(f"key {number % 4}", b"%d" % number)
+            changes.increment("count", 1)
+            await state.commit_inputs(partition, changes, Commit(number, []))
+    lane = (await lanes_of(client, "public/functions", function))[lane_of_partition(partition)]
+    await asyncio.to_thread(compact, standalone, lane)
+    async with client.reader(lane, geminga.EARLIEST, read_compacted=True) as reader:
+        keys = []
+        while await reader.has_message_available():
+            keys += [message.key for message in await reader.read_many(1000)]
+    assert sorted(keys) == ["c:count", "m:", "p:", *(f"v:key {number}" for number in range(4))]
+    async with ChangelogState(client, "public/functions", function, "1") as later:
+        assert [later.get(f"key {number}") for number in range(4)] == [b"96", b"97", b"98", b"99"]
+        assert later.counter("count") == 100
+        assert await later.claim(partition) == Commit(99, [])

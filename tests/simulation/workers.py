@@ -334,6 +334,9 @@ class Workers:
         if owner is not host:
             return RestAnswer(307, location=call.url.replace(host.name, owner.name))
         try:
+            if what == "compaction" and call.method == "GET":
+                report = await broker.administration.compaction_report(name)
+                return RestAnswer(200, json.dumps({"status": report.status.value}).encode())
             if what == "compaction":
                 await broker.administration.compact_topic(name)
                 return RestAnswer(204)

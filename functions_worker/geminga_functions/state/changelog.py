@@ -247,7 +247,8 @@ class ChangelogState(Service):
                 await self._open_writer(lane)
                 if lane != REST_LANE:
                     topic = self._topic(lane)
-                    async with self._client.reader(topic, geminga.EARLIEST) as reader:
+                    reading = self._client.reader(topic, geminga.EARLIEST, read_compacted=True)
+                    async with reading as reader:
                         if (await self._read_to_end(lane, reader)).keys() - {MARK}:
                             raise StateChanged(topic)
                     self._made.add(lane)

@@ -14,13 +14,20 @@ from geminga_functions.names import SLUG_CHARACTERS_MAX, FunctionName, digest_of
 
 REST_LANE = "rest"
 PARTITION_PREFIX = "in-"
+# Names of the workers' other topics begin otherwise.
+LANES_PREFIX = "state-"
 
 
 def lane_prefix(namespace: str, function: FunctionName) -> str:
     """What the names of all lanes of a function begin with."""
     path = str(function)
     slug = slug_of(path)[:SLUG_CHARACTERS_MAX].strip("-")
-    return f"persistent://{namespace}/state-{slug}-{digest_of(path)}-"
+    return f"persistent://{namespace}/{LANES_PREFIX}{slug}-{digest_of(path)}-"
+
+
+def is_lane(topic: str) -> bool:
+    """Whether a topic of that name is a lane of some function's state."""
+    return topic.rpartition("/")[2].startswith(LANES_PREFIX)
 
 
 def lane_of_partition(topic: str) -> str:
