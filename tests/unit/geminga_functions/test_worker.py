@@ -39,7 +39,7 @@ class FakeWorker:
         self.client = self.calls = self.leadership = self
         self.is_leader = True
         self.asked: list[tuple[str, str]] = []
-        self.unreachable = ""
+        self.unreachable = self.loses_lead_at = ""
         self._looks = 0
 
     async def topics(self, _: str) -> list[str]:
@@ -54,6 +54,7 @@ class FakeWorker:
         if topic == self.unreachable:
             raise ServerUnreachable(topic)
         self.asked.append((call.method, topic))
+        self.is_leader = topic != self.loses_lead_at
         if call.method == "PUT":
             return RestAnswer(204)
         self._looks += 1
@@ -96,3 +97,9 @@ async def test_a_worker_that_does_not_lead_has_nothing_compacted(fake: FakeWorke
     fake.is_leader = False
     await compact(fake)
     assert fake.asked == []
+
+
+async def test_a_worker_that_loses_its_lead_has_nothing_more_compacted(fake: FakeWorker) -> None:
+    fake.loses_lead_at = "metadata"
+    await compact(fake)
+    assert {topic for _, topic in fake.asked} == {"metadata"}
