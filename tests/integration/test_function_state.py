@@ -13,6 +13,7 @@ from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
 import geminga
+from geminga_functions.errors import StateDamaged
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
@@ -133,8 +134,33 @@ async def test_a_compacted_lane_is_read_as_its_live_keys_alone(
         keys = []
         while await reader.has_message_available():
             keys += [message.key or "" for message in await reader.read_many(1000)]
-    assert sorted(keys) == ["c:count", "m:", "p:", *(f"v:key {number}" for number in range(4))]
+    assert sorted(keys) == [
+        "c:count",
+        "m:",
+        "n:",
+        "p:",
+        *(f"v:key {number}" for number in range(4)),
+    ]
     async with ChangelogState(client, "public/functions", function, "1") as later:
         assert [later.get(f"key {number}") for number in range(4)] == [b"96", b"97", b"98", b"99"]
         assert later.counter("count") == 100
         assert await later.claim(partition) == Commit(99, [])
+
+
+async def test_nothing_goes_on_with_a_lane_that_was_trimmed(
+    standalone: StandaloneProcess, client: geminga.Client
+) -> None:
+    function = FunctionName("public", "default", f"f{uuid4().hex[:8]}")
+    async with ChangelogState(client, "public/functions", function, "0") as state:
+        change(state, "put", "early", b"1")
+        await state.commit()
+        (topic,) = (await lanes_of(client, "public/functions", function)).values()
+        path = f"/admin/v2/{topic.replace('://', '/')}/truncate"
+        truncated = await asyncio.to_thread(rest, standalone.web_service_url, "DELETE", path)
+        assert truncated[0] == 204
+        change(state, "put", "late", b"2")
+        await state.commit()
+    for lane in ("0", "1"):
+        with pytest.raises(StateDamaged, match=r"'0'.* has 1 of 2 keys: the topic was trimmed"):
+            async with ChangelogState(client, "public/functions", function, lane):
+                pass

@@ -122,6 +122,8 @@ class ChangelogState(Service):
         ``ProducerFenced`` where another instance has taken the lane."""
         with self._lock:
             records, self._uncommitted = self._uncommitted, {}
+            if records and self._lane != REST_LANE:
+                records = self._table.counted(self._lane, records)
         if records:
             await (await self._writer(self._lane)).write(records)
 
@@ -143,7 +145,7 @@ class ChangelogState(Service):
         lane = lane_of_partition(partition)
         with self._lock:
             records = self._table.records_of(lane, changes)
-        records[COMMIT] = commit.encode()
+            records = self._table.counted(lane, {**records, COMMIT: commit.encode()})
         try:
             await (await self._writer(lane)).write(records)
         except geminga.ProducerFenced:
@@ -206,6 +208,7 @@ class ChangelogState(Service):
         records = await self._read_to_end(lane, following.reader)
         with self._lock:
             self._apply(lane, records)
+            self._table.check(lane)
         if lane not in self._writers or lane == REST_LANE:
             work = self._read_on(lane, following.reader)
             following.task = self.spawn(work, name=f"state lane {lane}")
@@ -222,6 +225,7 @@ class ChangelogState(Service):
             messages += await reader.read_many(READ_AT_ONCE - 1, 0)
             with self._lock:
                 self._apply(lane, self._records(lane, messages))
+                self._table.check(lane)
 
     def _records(self, lane: str, messages: Sequence[geminga.Message[bytes]]) -> dict[str, bytes]:
         """The newest record of each key. Raises ``StateDamaged``."""

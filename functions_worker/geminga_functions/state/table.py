@@ -16,7 +16,11 @@ each key alone::
     p:    -> [1, position, [[sequence id, properties, payload], ...]]
                                              up to which input the lane tells, in the lane of an
                                              input partition; the results of the last inputs
+    n:    -> [1, keys]                       how many keys of the above the lane has by now
     m:    -> [1]                             that a writer has begun
+
+Each entry says how many keys there are, so that a lane which has lost some of them is found out.
+REST's lane has several writers, and does not.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from geminga_functions.errors import StateDamaged
 from geminga_functions.state.changes import Changes
 
 FORMAT = 1
-VALUE, COUNTER, COMMIT, MARK = "v:", "c:", "p:", "m:"
+VALUE, COUNTER, COMMIT, COUNT, MARK = "v:", "c:", "p:", "n:", "m:"
 MARK_RECORD = cast("bytes", msgpack.packb([FORMAT]))
 
 
@@ -76,6 +80,9 @@ class StateTable:
         self._counters: dict[str, dict[str, tuple[int, int]]] = {}
         # By lane, of those of input partitions.
         self.commits: dict[str, Commit] = {}
+        # By lane: the keys of its records, and how many it says that it has.
+        self._keys: dict[str, set[str]] = {}
+        self._counts: dict[str, int] = {}
 
     # --- reading
 
@@ -120,7 +127,23 @@ class StateTable:
             records[COUNTER + key] = FORMAT, epoch, added + change.added
         return {key: cast("bytes", msgpack.packb(record)) for key, record in records.items()}
 
+    def counted(self, lane: str, records: Mapping[str, bytes]) -> dict[str, bytes]:
+        """``records``, applied or not, which are stored next, with how many keys the lane has then.
+
+        It stands behind them: who has read it has read all of the entry.
+        """
+        keys = self._keys.get(lane, set())
+        count = len(keys) + sum(key not in keys for key in records)
+        return {**records, COUNT: cast("bytes", msgpack.packb([FORMAT, count]))}
+
     # --- what lanes say
+
+    def check(self, lane: str) -> None:
+        """Raise ``StateDamaged`` where a lane that was read to its end has lost something: it was
+        trimmed or truncated, and no compaction has kept what went."""
+        said, found = self._counts.get(lane, 0), len(self._keys.get(lane, ()))
+        if found < said:
+            raise StateDamaged(lane, COUNT, f"it has {found} of {said} keys: the topic was trimmed")
 
     def apply(self, lane: str, key: str, record: bytes) -> None:
         """Take in a record of a lane. One that was taken in before changes nothing. Raises
@@ -138,12 +161,16 @@ class StateTable:
                     self._values[name] = new
             case "c:", [1, int(epoch), int(added)]:
                 self._counters.setdefault(name, {})[lane] = (epoch, added)
+            case "n:", [1, int(keys)]:
+                self._counts[lane] = keys
+                return
             case "m:", [1]:
-                pass
+                return
             case "p:", [1, int(position), list(results)]:
                 self.commits[lane] = Commit(position, _results(lane, results))
             case _:
                 raise StateDamaged(lane, key, f"{fields!r} is no record of format {FORMAT}")
+        self._keys.setdefault(lane, set()).add(key)
 
 
 def _results(lane: str, fields: Sequence[object]) -> Sequence[Result]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from geminga_functions.errors import StateDamaged
 from geminga_functions.state.changes import Changes
-from geminga_functions.state.table import StateTable
+from geminga_functions.state.table import COUNT, StateTable
 
 LANES = "012"
 KEYS = "ab"
@@ -118,9 +118,36 @@ def test_compaction_of_the_lanes_changes_nothing(steps: list[tuple[str, str, str
         ("v:a", b"\xc1"),
         ("v:a", b"\x93\x02\x01\xc0"),
         ("c:a", b"\x93\x01\x01\xc0"),
+        ("n:", b"\x92\x01\xc0"),
         ("x:a", b"\x93\x01\x01\x01"),
     ],
 )
 def test_what_is_no_record_is_refused(key: str, record: bytes) -> None:
     with pytest.raises(StateDamaged):
         StateTable().apply("1", key, record)
+
+
+def test_a_lane_that_has_lost_keys_is_found_out() -> None:
+    table, entries = StateTable(), list[dict[str, bytes]]()
+    for key in ("a", "b", "a"):
+        changes = Changes(table)
+        changes.put(key, b"1")
+        changes.increment("sum", 1)
+        records = table.records_of("0", changes)
+        entries.append(table.counted("0", records))
+        for record_key, record in records.items():
+            table.apply("0", record_key, record)
+        assert table.counted("0", records) == entries[-1]  # applied before, or not
+        assert list(entries[-1])[-1] == COUNT
+    for first, is_whole in ((0, True), (1, True), (2, False)):
+        # The first entry may go: the third has its keys again. The second one's may not.
+        reader = StateTable()
+        for entry in entries[first:]:
+            for key, record in entry.items():
+                reader.apply("0", key, record)
+        if is_whole:
+            reader.check("0")
+        else:
+            with pytest.raises(StateDamaged, match="it has 2 of 3 keys"):
+                reader.check("0")
+    reader.check("another")
