@@ -6,7 +6,7 @@ So it imports nothing but pytest; the fixtures import what they need when a test
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_geminga.clusters import Cluster, StandaloneProcess
+    from pytest_geminga.clusters import Cluster, GeoCluster, StandaloneProcess
     from pytest_geminga.namespaces import Namespaces
 
 # Tests need no protection from power cuts, and wait less without it.
@@ -26,6 +26,14 @@ class StartCluster(Protocol):
 
     def __call__(self, *arguments: str, bookies: int = 1) -> StandaloneProcess:
         """``arguments`` are options of ``geminga standalone``, behind those of ``geminga_args``."""
+        ...
+
+
+class StartGeo(Protocol):
+    """What ``geminga_geo`` is: starts clusters that replicate to each other."""
+
+    def __call__(self, count: int = 2) -> list[GeoCluster]:
+        """Return when all are ready, and replicate the topics of ``public/default``."""
         ...
 
 
@@ -93,6 +101,31 @@ def geminga_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     _end(request, started)
 
 
+@pytest.fixture
+def geminga_geo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StartGeo]:
+    """Starts clusters that only this test uses and that send each other the topics of
+    ``public/default``: ``one, two = geminga_geo(2)``.
+
+    Each is small (a ZooKeeper, a bookie, a broker). They end with the test.
+    """
+    started: list[StandaloneProcess] = []
+
+    def start(count: int = 2) -> list[GeoCluster]:
+        from pytest_geminga.clusters import CLUSTER_UP, SMALL, GeoCluster  # noqa: PLC0415
+        from pytest_geminga.namespaces import replicate  # noqa: PLC0415 - as the module says
+
+        data = tmp_path / f"geminga_geo_{len(started)}"
+        names = [f"cluster-{number}" for number in range(1, count + 1)]
+        words = ("--geo", ",".join(names), *SMALL)
+        started.append(_start(request, data, *words, module=CLUSTER_UP))
+        clusters = [GeoCluster(name, data / name) for name in names]
+        replicate({each.name: each.web_url for each in clusters})
+        return clusters
+
+    yield start
+    _end(request, started)
+
+
 @pytest.fixture(scope="session")
 def _geminga_namespaces(geminga_standalone: Cluster) -> Iterator[Namespaces]:  # pyright: ignore[reportUnusedFunction]
     from pytest_geminga.clusters import RunningCluster  # noqa: PLC0415 - as the module says
@@ -121,8 +154,15 @@ def geminga_client() -> None:
     pytest.fail("geminga_client needs pytest-asyncio: pip install pytest-asyncio", pytrace=False)
 
 
-def _start(request: pytest.FixtureRequest, data: Path, *arguments: str) -> StandaloneProcess:
-    from pytest_geminga.clusters import StandaloneProcess, missing_distributions  # noqa: PLC0415
+def _start(
+    request: pytest.FixtureRequest, data: Path, *arguments: str, module: Sequence[str] = ()
+) -> StandaloneProcess:
+    """Start what ``module`` says, ``geminga standalone`` if it says nothing."""
+    from pytest_geminga.clusters import (  # noqa: PLC0415 - as the module says
+        STANDALONE,
+        StandaloneProcess,
+        missing_distributions,
+    )
 
     missing = missing_distributions()
     if missing:
@@ -132,8 +172,9 @@ def _start(request: pytest.FixtureRequest, data: Path, *arguments: str) -> Stand
             "or name a running cluster with --geminga-url",
             pytrace=False,
         )
-    given: list[str] = request.config.getini("geminga_args")
-    return StandaloneProcess.start(data, *THROW_AWAY, *given, *arguments)
+    given: list[str] = [] if module else request.config.getini("geminga_args")
+    words = (*THROW_AWAY, *given, *arguments)
+    return StandaloneProcess.start(data, *words, module=module or STANDALONE)
 
 
 def _end(request: pytest.FixtureRequest, clusters: list[StandaloneProcess]) -> None:

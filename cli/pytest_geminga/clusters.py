@@ -24,6 +24,9 @@ from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
 STANDALONE = ("geminga_cli", "standalone")
+CLUSTER_UP = ("geminga_cli", "cluster", "up")
+# Of each of several clusters that run side by side.
+SMALL = ("--brokers", "1", "--bookies", "1", "--proxies", "0")
 # Most tests run no functions, and a worker takes as much memory as a broker.
 FUNCTIONS_WORKER = "--functions-worker"
 # How long things may take on a machine that is busy with much else; tests that measure say so.
@@ -66,6 +69,30 @@ class RunningCluster:
         host = urlsplit(service_url.partition(",")[0]).hostname or ""
         shown = f"[{host}]" if ":" in host else host
         return cls(service_url, (web_url or f"http://{shown}:{WEB_PORT}").rstrip("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class GeoCluster:
+    """One of several clusters that know each other."""
+
+    name: str
+    data_directory: Path
+
+    @property
+    def endpoints(self) -> dict[str, Any]:
+        """The content of its ``endpoints.json`` now."""
+        content: dict[str, Any] = json.loads((self.data_directory / "endpoints.json").read_text())
+        return content
+
+    @property
+    def service_url(self) -> str:
+        """Where Pulsar clients connect."""
+        return str(self.endpoints["service_url"])
+
+    @property
+    def web_url(self) -> str:
+        """Where REST is answered."""
+        return str(self.endpoints["web_service_url"])
 
 
 def missing_distributions() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -112,14 +113,28 @@ def _connect(web_url: str) -> HTTPConnection:
     return kind(url.netloc, timeout=TIMEOUT_S)
 
 
-def _request(connection: HTTPConnection, method: str, path: str) -> bytes:
+def replicate(web_urls: Mapping[str, str]) -> None:
+    """Have ``public/default`` replicated between clusters, whose REST is at these URLs by their
+    names, each message stored once in each. Raises ``RestRefused``."""
+    names = json.dumps(list(web_urls))
+    for web_url in web_urls.values():
+        with closing(_connect(web_url)) as connection:
+            tenant = f'{{"allowedClusters": {names}}}'
+            _request(connection, "POST", f"/admin/v2/tenants/{TENANT}", tenant)
+            namespace = f"{NAMESPACES}/{TENANT}/default"
+            _request(connection, "POST", f"{namespace}/deduplication", "true")
+            _request(connection, "POST", f"{namespace}/replication", names)
+
+
+def _request(connection: HTTPConnection, method: str, path: str, body: str | None = None) -> bytes:
+    headers = {} if body is None else {"Content-Type": "application/json"}
     try:
-        connection.request(method, path)
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
     except (ConnectionError, HTTPException):
         # The broker closed a connection that was idle for long. Asking again does no harm.
         connection.close()
-        connection.request(method, path)
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
     content = answer.read()
     if answer.status >= 300:

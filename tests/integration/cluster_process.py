@@ -14,9 +14,16 @@ from tests.integration.waiting import eventually
 
 from geminga_cli.supervisor.operators import Operator
 from geminga_runtime.clock import SystemClock
-from pytest_geminga.clusters import FREE_PORTS, STANDALONE, StandaloneProcess, StartFailed
+from pytest_geminga.clusters import (
+    CLUSTER_UP,
+    FREE_PORTS,
+    STANDALONE,
+    StandaloneProcess,
+    StartFailed,
+)
 
 __all__ = [
+    "CLUSTER_UP",
     "FREE_PORTS",
     "ROOT",
     "STANDALONE",
@@ -29,7 +36,6 @@ __all__ = [
 
 # Where modules of the tests are found.
 ROOT = Path(__file__).parents[2]
-CLUSTER_UP = ("geminga_cli", "cluster", "up")
 READY = "ready"
 
 

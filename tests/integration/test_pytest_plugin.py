@@ -151,8 +151,8 @@ def test_the_examples_of_the_guide_run(
     pytester: pytest.Pytester, standalone: StandaloneProcess
 ) -> None:
     examples = PYTHON_BLOCK.findall(GUIDE.read_text())
-    assert len(examples) == 3
-    run(pytester, "\n".join(examples), *at(standalone)).assert_outcomes(passed=3)
+    assert len(examples) == 4
+    run(pytester, "\n".join(examples), *at(standalone)).assert_outcomes(passed=4)
 
 
 def test_in_a_running_cluster_namespaces_are_deleted(
