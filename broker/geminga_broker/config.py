@@ -100,7 +100,7 @@ class BrokerConfig(PartConfig):
     policies: Annotated[PolicyConfig, INLINE] = field(default_factory=PolicyConfig)
     topics: Annotated[TopicsConfig, INLINE] = field(default_factory=TopicsConfig)
     admin: Annotated[AdminConfig, INLINE] = field(default_factory=AdminConfig)
-    replication: Annotated[ReplicationConfig, INLINE] = field(default_factory=ReplicationConfig)
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     functions: Annotated[FunctionsConfig, INLINE] = field(default_factory=FunctionsConfig)
     load_reports: Annotated[LoadReportConfig, INLINE] = field(default_factory=LoadReportConfig)
     load_manager: Annotated[LoadManagerConfig, INLINE] = field(default_factory=LoadManagerConfig)

@@ -70,6 +70,14 @@ class DispatchConfig:
         int, Ge(0), Upstream("dispatchThrottlingRatePerSubscriptionInByte")
     ] = 0
     """The same in bytes."""
+    replicator_messages_per_s_max: Annotated[
+        int, Ge(0), Upstream("dispatchThrottlingRatePerReplicatorInMsg")
+    ] = 0
+    """From a topic to each other cluster."""
+    replicator_bytes_per_s_max: Annotated[
+        int, Ge(0), Upstream("dispatchThrottlingRatePerReplicatorInByte")
+    ] = 0
+    """The same in bytes."""
     relative_to_publish_rate: Annotated[
         bool, Upstream("dispatchThrottlingRateRelativeToPublishRate")
     ] = False
@@ -127,6 +135,15 @@ def dispatch_policies(config: DispatchConfig, said: Levels) -> DispatchPolicies:
             ),
         ),
         counting=Counting(config.throttles_non_backlog, config.counts_batches),
+    )
+
+
+def replicator_limit(config: DispatchConfig, said: Levels) -> DispatchLimit:
+    """What holds for each way of a topic to another cluster."""
+    return nearest(
+        _limit(said.topic.replicator_dispatch_rate),
+        _limit(said.namespace.replicator_dispatch_rate.get(said.cluster)),
+        DispatchLimit(config.replicator_messages_per_s_max, config.replicator_bytes_per_s_max),
     )
 
 

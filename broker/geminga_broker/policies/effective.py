@@ -124,7 +124,7 @@ def effective_policies(
         inactivity=inactivity(config.inactivity, config.auto_creation, said),
         dispatching=dispatch_policies(config.dispatching, said),
         schemas=schema_policies(config.schemas, said, is_system=is_system),
-        replication=replication(said),
+        replication=replication(config.dispatching, said),
     )
     if not is_system:
         return held

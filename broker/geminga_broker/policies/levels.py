@@ -43,6 +43,7 @@ class TopicPolicies:
     backlog_quota_map: Mapping[str, BacklogQuota] = field(default_factory=dict)
     topic_dispatch_rate: DispatchRate | None = None
     subscription_dispatch_rate: DispatchRate | None = None
+    replicator_dispatch_rate: DispatchRate | None = None
     cluster_subscribe_rate: SubscribeRate | None = None
     publish_max_message_rate: PublishRate | None = None
     persistence: PersistencePolicies | None = None

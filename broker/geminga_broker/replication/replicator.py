@@ -23,11 +23,13 @@ from geminga.errors import ClientError
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.policies.dispatching import UNLIMITED, DispatchLimit
 from geminga_broker.replication.channel import Outstanding, ReplicationChannel
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.errors import PartitionsDiffer, ReplicationStalled
 from geminga_broker.replication.messages import Verdict, judge
 from geminga_broker.replication.remote_clusters import RemoteClusters
+from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageIdData
 from geminga_protocol.pulsar.replication import (
@@ -100,6 +102,7 @@ class Replicator(Service):
         # Told in the log, and not again before something has gone well.
         self._told = ""
         self.ttl_s = 0
+        self._limiter: RateLimiter | None = None
         self.messages_out = self.bytes_out = self.expired = 0
         self.meter = Meter(None, 0, 0, 0)
         self._log = managed_ledger
@@ -118,7 +121,19 @@ class Replicator(Service):
         self._running = self.spawn_lasting(self._run, name=name)
 
     def _stopped(self) -> None:
+        self.limit(UNLIMITED)
         self.state = ReplicatorState.STOPPED
+
+    def limit(self, limit: DispatchLimit) -> None:
+        """Send so fast, from now on."""
+        before, self._limiter = self._limiter, None
+        if before is not None:
+            if before.limit == limit:
+                self._limiter = before
+                return
+            before.close()
+        if not limit.is_unlimited:
+            self._limiter = RateLimiter(limit, self._around.clock)
 
     def stop(self) -> None:
         """Send nothing more: another broker may have the topic."""
@@ -153,6 +168,8 @@ class Replicator(Service):
             return f"the connection to {self.route.target} is lost"
         if self.pending >= self._around.config.pending_messages_max:
             return f"{self.pending} entries wait for their receipts"
+        if self._limiter is not None and self._limiter.is_crowded:
+            return "its dispatch rate lets nothing pass now"
         return ""
 
     @property
@@ -234,7 +251,11 @@ class Replicator(Service):
             channel.check_open()
             left_s = self._before_stall_s(channel)
             self._position = max(self._position, self.cursor.mark_delete)
-            if self.reads_from > self._log.reader.readable_upto or not channel.has_room(needed):
+            if (
+                self.reads_from > self._log.reader.readable_upto
+                or not channel.has_room(needed)
+                or not self._is_allowed()
+            ):
                 if left_s is None:
                     self._told = ""  # all has been sent
                 with suppress(TimeoutError):
@@ -243,6 +264,14 @@ class Replicator(Service):
             else:
                 needed = await self._send_run(channel)
                 await asyncio.sleep(0)
+
+    def _is_allowed(self) -> bool:
+        """Whether the dispatch rate allows another entry; else it wakes this when it does."""
+        limiter = self._limiter
+        if limiter is None or min(limiter.available()) > 0:
+            return True
+        limiter.wait(self.wake)
+        return False
 
     def _before_stall_s(self, channel: ReplicationChannel) -> float | None:
         """How long the oldest entry without a receipt may still wait for it; None where there is
@@ -269,6 +298,8 @@ class Replicator(Service):
         for entry_id, payload, _ in await reader.read(position, entries_max):
             if not channel.has_room(len(payload)):
                 return len(payload)
+            if not self._is_allowed():
+                return 0
             channel.check_open()
             self._take(channel, Position(ledger_id, entry_id), payload)
         return 0
@@ -300,6 +331,8 @@ class Replicator(Service):
         self._newest = Outstanding(position, clock.monotonic(), position)
         number = next(self._numbers)
         channel.send(sent, number, self._newest, num_messages=messages, is_chunk=is_chunk)
+        if self._limiter is not None:
+            self._limiter.take(messages, len(sent))
         self.messages_out += messages
         self.bytes_out += len(sent)
 

@@ -87,6 +87,7 @@ class TopicReplication(TopicPart):
         """Start and stop replicators in the background; ``opened`` does so while loading."""
         for replicator in self.replicators.values():
             replicator.ttl_s = policies.expiry.ttl_s
+            replicator.limit(policies.replication.limit)
         if self._is_open and self.is_behind:
             self._topic.spawn(self._catch_up(), name=f"follow the policies of {self._topic.name}")
 
@@ -136,6 +137,7 @@ class TopicReplication(TopicPart):
         route = Route(topic=topic.name, source=services.cluster, target=remote)
         replicator = Replicator(route, topic.managed_ledger, cursor, around)
         replicator.ttl_s = topic.policies.expiry.ttl_s
+        replicator.limit(topic.policies.replication.limit)
         self._found = _without(self._found, remote)
         self.replicators = {**self.replicators, remote: replicator}
         await replicator.__aenter__()

@@ -411,6 +411,13 @@ CONSUMING = (
         _dispatch,
     ),
     Policy(
+        "replicator-dispatch-rate",
+        "how fast a topic is sent to each other cluster",
+        "replicatorDispatchRate",
+        DISPATCH_RATE,
+        _dispatch,
+    ),
+    Policy(
         "subscribe-rate",
         "how often a consumer may subscribe",
         "subscribeRate",

@@ -306,6 +306,14 @@ CONSUMING = (
         of_cluster=True,
     ),
     PolicyRow(
+        words="How fast a topic is sent to each other cluster.",
+        field="replicator_dispatch_rate",
+        read=record_or_nothing(DispatchRate, check_dispatch_rate),
+        namespace=Served("replicatorDispatchRate"),
+        topic=Served("replicatorDispatchRate"),
+        of_cluster=True,
+    ),
+    PolicyRow(
         words="How often a consumer may subscribe.",
         field="cluster_subscribe_rate",
         read=record_or_nothing(SubscribeRate, check_subscribe_rate),

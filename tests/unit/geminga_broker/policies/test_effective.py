@@ -61,7 +61,11 @@ CONFIG = PolicyConfig(
         rate_per_consumer=1,
     ),
     inactivity=InactivityConfig(unused_s_max=1),
-    dispatching=DispatchConfig(topic_messages_per_s_max=1, subscription_messages_per_s_max=1),
+    dispatching=DispatchConfig(
+        topic_messages_per_s_max=1,
+        subscription_messages_per_s_max=1,
+        replicator_messages_per_s_max=1,
+    ),
     backlog=BacklogConfig(backlog_quota_bytes=1, backlog_quota_age_s=1),
     unacknowledged=UnacknowledgedConfig(
         max_unacked_messages_per_consumer=1, max_unacked_messages_per_subscription=1
@@ -179,6 +183,12 @@ ROWS: list[tuple[str, Callable[[int], Any], str, Any]] = [
         {n: DispatchLimit(n) for n in (1, 2, 3)},
     ),
     (
+        "replicator_dispatch_rate",
+        lambda n: DispatchRate(messages=n),
+        "replication.limit",
+        {n: DispatchLimit(n) for n in (1, 2, 3)},
+    ),
+    (
         "schema_compatibility_strategy",
         lambda n: ("FULL", "BACKWARD", "FORWARD")[n - 1],
         "schemas.strategy",
@@ -202,6 +212,7 @@ RATES = {
     "cluster_subscribe_rate",
     "topic_dispatch_rate",
     "subscription_dispatch_rate",
+    "replicator_dispatch_rate",
 }
 
 
@@ -240,6 +251,7 @@ def test_what_says_nothing_does_not_hide_the_next_level() -> None:
         "cluster_subscribe_rate": SubscribeRate(),
         "topic_dispatch_rate": DispatchRate(),
         "subscription_dispatch_rate": DispatchRate(),
+        "replicator_dispatch_rate": DispatchRate(),
         "inactive_topics": InactiveTopics(),
         "persistence": PersistencePolicies(ensemble=0),
     }

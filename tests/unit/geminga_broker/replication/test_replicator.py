@@ -14,6 +14,7 @@ from tests.unit.geminga_broker.replication.conftest import REMOTE
 
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry
+from geminga_broker.policies.dispatching import UNLIMITED, DispatchLimit
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.replicator import (
@@ -135,3 +136,18 @@ async def test_one_that_has_sent_all_that_it_may_says_that_it_waits(
         await until(lambda: replicator.reason == "2 entries wait for their receipts")
         far.drop_connections()
         await until(lambda: replicator.reason == "the connection to west is lost")
+
+
+async def test_one_sends_no_faster_than_its_dispatch_rate(
+    far: FakeBroker, remotes: RemoteClusters
+) -> None:
+    far.on(BaseCommand.SEND)
+    replicator = replicator_of(MemoryLog((1, 9)), remotes)
+    replicator.limit(DispatchLimit(messages=3, period_s=10))
+    async with replicator:
+        for sent in (3, 6):
+            await until(lambda: replicator.reason == "its dispatch rate lets nothing pass now")
+            assert len(far.of_type(BaseCommand.SEND)) == sent
+            await asyncio.sleep(10)
+        replicator.limit(UNLIMITED)
+        await until(lambda: len(far.of_type(BaseCommand.SEND)) == 9)

@@ -48,6 +48,7 @@ INACTIVE = {
         ("maxUnackedMessagesPerSubscription", 7),
         ("dispatchRate", {**UNLIMITED, "dispatchThrottlingRateInMsg": 10}),
         ("subscriptionDispatchRate", {**UNLIMITED, "ratePeriodInSecond": 5}),
+        ("replicatorDispatchRate", {**UNLIMITED, "ratePeriodInSecond": 5}),
         ("subscribeRate", {"subscribeThrottlingRatePerConsumer": 3, "ratePeriodInSecond": 30}),
         ("autoSubscriptionCreation", {"allowAutoSubscriptionCreation": False}),
     ],
