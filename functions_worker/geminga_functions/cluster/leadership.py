@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from geminga import Client, ClientError, Consumer
+from geminga import Client, ClientError, Consumer, ProducerFenced
 from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
 from geminga_functions.cluster.heartbeats import BEATS_A_LEASE, Heartbeat
 from geminga_functions.cluster.keyed_log import KeyedLog, LogWriter
@@ -116,24 +116,41 @@ class Leadership(Service):
     async def put(self, name: FunctionName, metadata: FunctionMetaData) -> None:
         """Store the metadata of a function; returns once this worker has them too. Raises
         ``NotLeader``, and ``ClientError`` where whether they are stored is not known."""
-        functions, _ = self._own_writers()
-        await self._functions.reach(await functions.put(name, metadata.SerializeToString()))
+        writers = functions, _ = self._own_writers()
+        with self._leading_by(writers):
+            position = await functions.put(name, metadata.SerializeToString())
+        await self._functions.reach(position)
 
     async def remove(self, name: FunctionName) -> None:
         """Remove a function. Raises as ``put``."""
-        functions, _ = self._own_writers()
-        await self._functions.reach(await functions.remove(name))
+        writers = functions, _ = self._own_writers()
+        with self._leading_by(writers):
+            position = await functions.remove(name)
+        await self._functions.reach(position)
 
     async def drop_removed(self, before_ms: int) -> None:
         """Let nothing remain of what was removed before that time. Raises as ``put``."""
-        functions, assignments = self._own_writers()
+        writers = functions, assignments = self._own_writers()
         drops = [
             writer.drop(key)
             for log, writer in ((self._functions, functions), (self._assignments, assignments))
             for key, removed_ms in log.removed.items()
             if removed_ms < before_ms
         ]
-        await asyncio.gather(*drops)
+        with self._leading_by(writers):
+            await asyncio.gather(*drops)
+
+    @contextmanager
+    def _leading_by(self, writers: tuple[LogWriter, LogWriter]) -> Iterator[None]:
+        """One of the topics may have been taken by another leader while the other was not, also by
+        an earlier attempt of this worker's to lead: then nothing can be changed any more until both
+        are taken again."""
+        try:
+            yield
+        except ProducerFenced:
+            if self._writers is writers:
+                self._stop_leading()
+            raise
 
     def _own_writers(self) -> tuple[LogWriter, LogWriter]:
         if self._writers is None:
