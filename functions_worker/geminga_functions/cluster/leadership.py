@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -141,7 +141,7 @@ class Leadership(Service):
             await asyncio.gather(*drops)
 
     @contextmanager
-    def _leading_by(self, writers: tuple[LogWriter, LogWriter]) -> Iterator[None]:
+    def _leading_by(self, writers: tuple[LogWriter, LogWriter]) -> Generator[None]:
         """One of the topics may have been taken by another leader while the other was not, also by
         an earlier attempt of this worker's to lead: then nothing can be changed any more until both
         are taken again."""
