@@ -9,10 +9,11 @@ import asyncio
 import urllib.request
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pulsar
 import pytest
+from pulsar.schema import AvroSchema
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.geo_clusters import (
     NAMESPACE,
@@ -26,6 +27,7 @@ from tests.integration.geo_clusters import (
     stats_of,
 )
 from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
+from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
 from geminga_cli.supervisor.operators import Operator
@@ -141,6 +143,46 @@ def test_each_cluster_gets_each_message_once_and_in_the_order_of_its_origin(
         assert way["inboundConnection"]
         name = f'topic="persistent://{NAMESPACE}/all",remote_cluster="{remote}"'
         assert f"{name}}} 1" in metrics_of(clusters[BEIJING], "pulsar_replication_connected_count")
+
+
+NUMBER: dict[str, object] = {"name": "number", "type": "int"}
+PRICE: dict[str, object] = {"name": "price", "type": "int", "default": 7}
+
+
+def orders_with(*fields: dict[str, object]) -> AvroSchema:
+    definition = {"type": "record", "name": "Order", "fields": list(fields)}
+    made: AvroSchema = cast("Any", AvroSchema)(None, schema_definition=definition)
+    return made
+
+
+def definitions(cluster: StandaloneProcess, topic: str) -> list[str]:
+    """The versions of a topic's schema, as far as there are any."""
+    status, answer = rest(
+        cluster.web_service_url, "GET", f"/admin/v2/schemas/{NAMESPACE}/{topic}/schemas"
+    )
+    return [each["data"] for each in answer["getSchemaResponses"]] if status == 200 else []
+
+
+def test_schemas_come_along(clusters: dict[str, StandaloneProcess]) -> None:
+    replicate(clusters, NAMES)
+    topic = f"persistent://{NAMESPACE}/orders"
+    near, far = clusters[BEIJING], clusters[SHANGHAI]
+    with client_of(near.service_url) as here, client_of(far.service_url) as there:
+        for price in ({}, {"price": 3}):
+            schema = orders_with(NUMBER, *([PRICE] if price else []))
+            producer = here.create_producer(topic, schema=schema)
+            producer.send({"number": 1, **price})
+            producer.close()
+        schemas = eventually(lambda: definitions(far, "orders"), lambda found: len(found) == 2)
+        assert schemas == definitions(near, "orders")
+        consumer = there.subscribe(
+            topic,
+            "s",
+            schema=orders_with(NUMBER, PRICE),
+            initial_position=pulsar.InitialPosition.Earliest,
+        )
+        found = [consumer.receive(RECEIVE_TIMEOUT_MS).value() for _ in range(2)]
+        assert found == [{"number": 1, "price": 7}, {"number": 1, "price": 3}]
 
 
 def test_a_message_goes_only_where_it_is_to_go(clusters: dict[str, StandaloneProcess]) -> None:

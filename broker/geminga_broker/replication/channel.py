@@ -62,6 +62,17 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
         """
         await Channel.close(self)
 
+    async def store_schema(self, schema: api.Schema) -> bytes:
+        """The version that the remote cluster has for ``schema``, which it stores if it is new.
+        Raises ``ClientError``."""
+        timeout_s = self._channels.options.connection.operation_timeout_s
+        connection = await self._attached_connection(timeout_s)
+        asked = api.CommandGetOrCreateSchema(request_id=0, topic=str(self.topic), schema=schema)
+        answer = await connection.request(
+            api.BaseCommand(type=api.BaseCommand.GET_OR_CREATE_SCHEMA, getOrCreateSchema=asked)
+        )
+        return answer.getOrCreateSchemaResponse.schema_version
+
     def send_error(self, error: api.CommandSendError) -> None:
         """An entry is not stored: begin again where the cursor stands."""
         self.leave()

@@ -30,5 +30,15 @@ class ReplicationStalled(ReplicationError):
         super().__init__(f"{remote} confirmed nothing for {limit_s:g} seconds")
 
 
+class SchemaRefused(ReplicationError):
+    """The remote cluster does not take the schema of a message."""
+
+    def __init__(self, topic: str, version: int, remote: str, why: str) -> None:
+        super().__init__(
+            f"{remote} does not take version {version} of the schema of {topic}: {why}. Change the "
+            "schema or the compatibility strategy there, or take the cluster out"
+        )
+
+
 def _partitions(count: int) -> str:
     return f"{count} partitions" if count else "no partitions"

@@ -29,6 +29,8 @@ from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.errors import PartitionsDiffer, ReplicationStalled
 from geminga_broker.replication.messages import Verdict, judge
 from geminga_broker.replication.remote_clusters import RemoteClusters
+from geminga_broker.replication.remote_schemas import RemoteSchemas
+from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageIdData
@@ -91,7 +93,12 @@ class Replicator(Service):
     """
 
     def __init__(
-        self, route: Route, managed_ledger: ManagedLedger, cursor: Cursor, around: Surroundings
+        self,
+        route: Route,
+        managed_ledger: ManagedLedger,
+        cursor: Cursor,
+        schemas: SchemaRegistry,
+        around: Surroundings,
     ) -> None:
         super().__init__()
         self.route = route
@@ -107,6 +114,7 @@ class Replicator(Service):
         self.meter = Meter(None, 0, 0, 0)
         self._log = managed_ledger
         self._around = around
+        self._schemas = RemoteSchemas(route.topic, route.target, schemas)
         self._channel: ReplicationChannel | None = None
         # The newest entry that has no receipt yet; what is passed over behind it waits for it.
         self._newest: Outstanding | None = None
@@ -224,6 +232,7 @@ class Replicator(Service):
         channel.on_settled, channel.on_room = self._settled, self.wake
         channel.on_end = lambda _: self.wake()
         self._channel = channel
+        self._schemas.forget()  # the cluster may be another one than before
         try:
             await channel.open()
             self.state, self._failure = ReplicatorState.RUNNING, ""
@@ -301,11 +310,18 @@ class Replicator(Service):
             if not self._is_allowed():
                 return 0
             channel.check_open()
-            self._take(channel, Position(ledger_id, entry_id), payload)
+            version = self._take(channel, Position(ledger_id, entry_id), payload)
+            if version is not None:
+                # Much may happen meanwhile: what was read is read again.
+                await self._schemas.learn(version, channel.store_schema)
+                return 0
         return 0
 
-    def _take(self, channel: ReplicationChannel, position: Position, payload: bytes) -> None:
-        """Send the entry at ``position``, or pass it over."""
+    def _take(
+        self, channel: ReplicationChannel, position: Position, payload: bytes
+    ) -> bytes | None:
+        """Send the entry at ``position``, or pass it over. Returns the version of its schema, if it
+        is not known yet which one that is in the remote cluster: then it does neither."""
         route, clock = self.route, self._around.clock
         try:
             metadata, body_start = stored_metadata(payload)
@@ -315,17 +331,23 @@ class Replicator(Service):
                 extra={"topic": str(route.topic), "position": position, "error": str(error)},
             )
             self._passed(position)
-            return
+            return None
         limit_ms = clock.wall_ms() - self.ttl_s * 1000 if self.ttl_s else 0
         verdict = judge(metadata, route.target, expires_before_ms=limit_ms)
         if verdict is not Verdict.SEND:
             self.expired += verdict is Verdict.EXPIRED
             self._passed(position)
-            return
+            return None
+        if not self._schemas.knows(metadata.schema_version):
+            return metadata.schema_version
         messages = metadata.num_messages_in_batch
         is_chunk = metadata.HasField("chunk_id")
         sent = replicated_payload(
-            metadata, payload[body_start:], source=route.source, position=position
+            metadata,
+            payload[body_start:],
+            source=route.source,
+            position=position,
+            schema_version=self._schemas.of(metadata.schema_version),
         )
         self._position = position
         self._newest = Outstanding(position, clock.monotonic(), position)
@@ -335,6 +357,7 @@ class Replicator(Service):
             self._limiter.take(messages, len(sent))
         self.messages_out += messages
         self.bytes_out += len(sent)
+        return None
 
     def _passed(self, position: Position) -> None:
         """The entry at ``position`` is done once all before it is."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import struct
 from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
@@ -37,6 +38,7 @@ from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.schemas import SchemaInfo, SchemaLocator
 from geminga_runtime.clock import Clock
 
+_VERSION = struct.Struct(">q")
 # Only another broker that stores a version of the same topic's schema makes a round fail.
 ROUNDS_MAX = 16
 
@@ -45,6 +47,16 @@ def schema_id(topic: TopicName) -> str:
     """Where a topic's schema stands; that of a partition is the whole topic's. Topics of the two
     domains that are called the same share one, as in upstream."""
     return f"{topic.namespace}/{topic.base.encoded_local}"
+
+
+def encode_version(number: int) -> bytes:
+    """A version as commands and messages carry it (``LongSchemaVersion``)."""
+    return _VERSION.pack(number)
+
+
+def decode_version(version: bytes) -> int:
+    """The opposite; -1, which is no version, for what is none."""
+    return int(_VERSION.unpack(version)[0]) if len(version) == _VERSION.size else -1
 
 
 def live(stored: StoredSchemas) -> list[StoredSchema]:

@@ -11,11 +11,11 @@ from typing import ClassVar
 
 from geminga_broker.schemas.errors import InvalidSchema, SchemaNotFound
 from geminga_broker.schemas.judging.definitions import Schema
-from geminga_broker.schemas.registry import schema_id
+from geminga_broker.schemas.registry import decode_version, encode_version, schema_id
 from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.topic import Topic
-from geminga_broker.topics.topic_schemas import TopicSchemas, decode_version, encode_version
+from geminga_broker.topics.topic_schemas import TopicSchemas
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_schema, encode_schema_version
 from geminga_protocol.pulsar.enums import SchemaType

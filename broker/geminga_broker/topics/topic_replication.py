@@ -135,7 +135,7 @@ class TopicReplication(TopicPart):
             if not self._may_change or remote not in (self._wanted or ()):
                 return
         route = Route(topic=topic.name, source=services.cluster, target=remote)
-        replicator = Replicator(route, topic.managed_ledger, cursor, around)
+        replicator = Replicator(route, topic.managed_ledger, cursor, services.schemas, around)
         replicator.ttl_s = topic.policies.expiry.ttl_s
         replicator.limit(topic.policies.replication.limit)
         self._found = _without(self._found, remote)

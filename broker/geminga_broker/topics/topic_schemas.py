@@ -7,28 +7,15 @@ topic's policies want producers to have one.
 
 from __future__ import annotations
 
-import struct
-
 from geminga_broker.schemas.errors import IncompatibleSchema
 from geminga_broker.schemas.judging.definitions import Schema
-from geminga_broker.schemas.registry import SchemaRegistry
+from geminga_broker.schemas.registry import SchemaRegistry, encode_version
 from geminga_broker.topics.consuming.subscription_registry import SubscriptionRegistry
 from geminga_broker.topics.part import OwningTopic
 from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_protocol.pulsar.enums import SchemaType
 
 NO_SCHEMA = b""
-_VERSION = struct.Struct(">q")
-
-
-def encode_version(number: int) -> bytes:
-    """A version as commands and messages carry it (``LongSchemaVersion``)."""
-    return _VERSION.pack(number)
-
-
-def decode_version(version: bytes) -> int:
-    """The opposite; -1, which is no version, for what is none."""
-    return int(_VERSION.unpack(version)[0]) if len(version) == _VERSION.size else -1
 
 
 class TopicSchemas:

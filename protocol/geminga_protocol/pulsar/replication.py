@@ -72,19 +72,21 @@ def replicated_payload(
     *,
     source: str,
     position: SourcePosition,
-    schema_version: bytes | None = None,
+    schema_version: bytes = b"",
 ) -> bytes:
     """The payload to send to another cluster, with a checksum of its own; changes ``metadata``.
 
     The body stays as it is stored, compressed or encrypted. ``schema_version`` is the one that the
-    remote cluster has for the schema of the message. A transaction belongs to its own cluster, and
-    is over when its messages are replicated.
+    remote cluster has for the schema of the message, empty for none. A transaction belongs to its
+    own cluster, and is over when its messages are replicated.
     """
     metadata.replicated_from = source
     metadata.ClearField("txnid_least_bits")
     metadata.ClearField("txnid_most_bits")
-    if schema_version is not None:
+    if schema_version:
         metadata.schema_version = schema_version
+    else:
+        metadata.ClearField("schema_version")
     # Readers take the first property of that name: one that a client has set must not stand there.
     kept = [each for each in metadata.properties if each.key != SOURCE_POSITION_PROPERTY]
     if len(kept) < len(metadata.properties):

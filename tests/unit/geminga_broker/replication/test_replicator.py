@@ -8,13 +8,16 @@ from random import Random
 from typing import cast
 
 import pytest
-from tests.unit.geminga.fake_broker import FakeBroker, until
+from tests.unit.geminga.fake_broker import FakeBroker, Session, until
 from tests.unit.geminga_broker.clients_and_logs import MemoryLog, cursor_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 from tests.unit.geminga_broker.replication.conftest import REMOTE
 
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.policies.dispatching import UNLIMITED, DispatchLimit
+from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.replicator import (
@@ -23,10 +26,19 @@ from geminga_broker.replication.replicator import (
     Route,
     Surroundings,
 )
+from geminga_broker.schemas.judging.definitions import Schema
+from geminga_broker.schemas.registry import SchemaRegistry, encode_version
+from geminga_broker.schemas.storage import SchemaStorage
+from geminga_ledger import Ledgers
+from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.enums import SchemaType
+from geminga_protocol.pulsar.payload import encode_payload, open_payload
+from geminga_protocol.pulsar.replication import source_position
+from geminga_protocol.pulsar.send import encode_receipt
 from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 
 TOPIC = TopicName.parse("persistent://t/n/topic")
@@ -46,7 +58,11 @@ class LargeEntries(MemoryLog):
 
 
 def replicator_of(
-    log: MemoryLog, remotes: RemoteClusters, config: ReplicationConfig | None = None
+    log: MemoryLog,
+    remotes: RemoteClusters,
+    config: ReplicationConfig | None = None,
+    *,
+    schemas: SchemaRegistry | None = None,
 ) -> Replicator:
     async def no_partitions(_: TopicName) -> int:
         return 0
@@ -59,7 +75,8 @@ def replicator_of(
         partitions_of=no_partitions,
     )
     route = Route(topic=TOPIC, source="east", target=REMOTE)
-    return Replicator(route, cast(ManagedLedger, log), cursor_over(log.chain), around)
+    registry = schemas or cast(SchemaRegistry, None)  # messages without a schema ask for none
+    return Replicator(route, cast(ManagedLedger, log), cursor_over(log.chain), registry, around)
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
@@ -151,3 +168,88 @@ async def test_one_sends_no_faster_than_its_dispatch_rate(
             await asyncio.sleep(10)
         replicator.limit(UNLIMITED)
         await until(lambda: len(far.of_type(BaseCommand.SEND)) == 9)
+
+
+class EntriesWithSchemas(MemoryLog):
+    """Two without a schema, then two of each version, from 0 on."""
+
+    def entry(self, entry_id: int) -> Entry:
+        metadata = api.MessageMetadata(producer_name="p", sequence_id=entry_id, publish_time=1)
+        if entry_id >= 2:
+            metadata.schema_version = encode_version(entry_id // 2 - 1)
+        return entry_id, encode_payload(metadata, b"m"), 1
+
+
+@pytest.fixture
+async def schemas(coordination: Coordination, ledgers: MemoryLedgers) -> SchemaRegistry:
+    """The registry of this cluster, with two versions for the topic."""
+    storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
+    registry = SchemaRegistry(storage, SimulatedClock())
+    for name in ("first", "second"):
+        definition = f'{{"type": "record", "name": "{name}", "fields": []}}'
+        schema = Schema(SchemaType.AVRO, definition.encode(), {"made": name})
+        await registry.put(TOPIC, schema, SchemaStrategy.ALWAYS_COMPATIBLE)
+    return registry
+
+
+@pytest.fixture
+def confirming(far: FakeBroker) -> None:
+    """The remote broker stores what it is sent, and its receipts tell the source's positions."""
+
+    def confirm(session: Session, command: BaseCommand, payload: bytes) -> None:
+        far.keep(command, payload)
+        position = source_position(open_payload(payload, 0, len(payload))[0])
+        assert position is not None
+        producer_id = command.send.producer_id
+        session.write(encode_receipt(producer_id, *position, 3, len(far.payloads)))
+
+    far.on(BaseCommand.SEND, confirm)
+
+
+def versions_sent(far: FakeBroker) -> list[bytes | None]:
+    sent = [open_payload(payload, 0, len(payload))[0] for payload in far.payloads]
+    return [each.schema_version if each.HasField("schema_version") else None for each in sent]
+
+
+@pytest.mark.usefixtures("confirming")
+async def test_a_message_tells_the_version_of_its_schema_in_the_remote_cluster(
+    far: FakeBroker, remotes: RemoteClusters, schemas: SchemaRegistry
+) -> None:
+    def answer(session: Session, command: BaseCommand, _: bytes) -> None:
+        asked = command.getOrCreateSchema
+        version = {"first": b"r7", "second": b"r9"}[asked.schema.properties[0].value]
+        session.write(answers.encode_schema_version(asked.request_id, version))
+
+    far.on(BaseCommand.GET_OR_CREATE_SCHEMA, answer)
+    async with replicator_of(EntriesWithSchemas((1, 8)), remotes, schemas=schemas):
+        await until(lambda: len(far.payloads) == 8)
+    # The third is not in this cluster's registry any more.
+    assert versions_sent(far) == [None, None, b"r7", b"r7", b"r9", b"r9", None, None]
+    asked = [each.getOrCreateSchema for each in far.of_type(BaseCommand.GET_OR_CREATE_SCHEMA)]
+    assert [(each.topic, each.schema.name) for each in asked] == [(str(TOPIC), "t/n/topic")] * 2
+    assert {each.schema.type for each in asked} == {api.Schema.Avro}
+
+
+@pytest.mark.usefixtures("confirming")
+async def test_nothing_overtakes_a_message_whose_schema_the_remote_cluster_does_not_take(
+    far: FakeBroker, remotes: RemoteClusters, schemas: SchemaRegistry
+) -> None:
+    def refuse(session: Session, command: BaseCommand, _: bytes) -> None:
+        request_id = command.getOrCreateSchema.request_id
+        session.write(answers.encode_error(request_id, api.IncompatibleSchema, "no such type"))
+
+    far.on(BaseCommand.GET_OR_CREATE_SCHEMA, refuse)
+    replicator = replicator_of(EntriesWithSchemas((1, 6)), remotes, schemas=schemas)
+    async with replicator:
+        reason = "west does not take version 0 of the schema of persistent://t/n/topic: "
+        await until(lambda: replicator.reason.startswith(reason))
+        assert "no such type" in replicator.reason
+        await asyncio.sleep(30)
+        assert set(versions_sent(far)) == {None}
+        far.on(
+            BaseCommand.GET_OR_CREATE_SCHEMA,
+            lambda session, command, _: session.write(
+                answers.encode_schema_version(command.getOrCreateSchema.request_id, b"r")
+            ),
+        )
+        await until(lambda: versions_sent(far)[-4:] == [b"r"] * 4)

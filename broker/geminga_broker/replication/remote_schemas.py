@@ -1,0 +1,72 @@
+"""The versions that a remote cluster has for the schemas of a topic's messages.
+
+A message tells the version of its schema in the registry of its own cluster, which means nothing
+elsewhere. The remote cluster is asked which version it has for that schema, and stores the schema
+where it has none; so the schemas of a topic come there in the order of its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from geminga import BrokerRefused
+from geminga_broker.replication.errors import SchemaRefused
+from geminga_broker.schemas.errors import SchemaNotFound
+from geminga_broker.schemas.registry import SchemaRegistry, decode_version, schema_id
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.topic_names import TopicName
+
+NO_SCHEMA = b""
+# Far more than a topic has; were there more, they would be asked for anew.
+VERSIONS_KEPT_MAX = 1_000
+
+Store = Callable[[api.Schema], Awaitable[bytes]]
+
+
+class RemoteSchemas:
+    """Of one topic's way to one remote cluster."""
+
+    def __init__(self, topic: TopicName, target: str, registry: SchemaRegistry) -> None:
+        self._topic = topic
+        self._target = target
+        self._registry = registry
+        self._versions: dict[bytes, bytes] = {}
+
+    def forget(self) -> None:
+        """Ask for all of them anew."""
+        self._versions.clear()
+
+    def knows(self, version: bytes) -> bool:
+        """Whether ``of`` can tell what this version is there."""
+        return not version or version in self._versions
+
+    def of(self, version: bytes) -> bytes:
+        """The remote version; ``NO_SCHEMA`` where the schema is gone in this cluster."""
+        return self._versions[version] if version else NO_SCHEMA
+
+    async def learn(self, version: bytes, store: Store) -> None:
+        """Have ``store`` find out, or make, the remote version of the schema. Raises
+        ``SchemaRefused``, ``ClientError``, ``StorageUnavailable``, ``CoordinationError``."""
+        if len(self._versions) >= VERSIONS_KEPT_MAX:
+            self._versions.clear()
+        try:
+            found = await self._registry.version(self._topic, decode_version(version))
+        except SchemaNotFound:
+            self._versions[version] = NO_SCHEMA
+            return
+        info = found.info
+        schema = api.Schema(
+            name=schema_id(self._topic),
+            type=cast(api.Schema.Type.ValueType, info.type),
+            schema_data=info.definition,
+            properties=[api.KeyValue(key=key, value=each) for key, each in info.properties.items()],
+        )
+        try:
+            self._versions[version] = await store(schema)
+        except BrokerRefused as error:
+            if error.retry:
+                raise
+            raise SchemaRefused(
+                str(self._topic), found.version, self._target, str(error)
+            ) from error
