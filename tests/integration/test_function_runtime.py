@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import io
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -205,6 +206,8 @@ def test_nothing_of_a_killed_worker_outlives_the_start_of_the_next_one(
             instance = int(hosting.stdout.readline())
             tasks = Path(f"/proc/{instance}/task").glob("*/children")
             (fork,) = [int(pid) for each in tasks for pid in each.read_text().split()]
+            # Else it may see its worker's end before the kernel kills it, and end the fork, too.
+            os.kill(instance, signal.SIGSTOP)
         finally:
             hosting.kill()
     eventually(lambda: is_running(instance), lambda running: not running)
