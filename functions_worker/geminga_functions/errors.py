@@ -11,6 +11,7 @@
     ├── FunctionNotLoaded       the user's code cannot be loaded
     ├── InstanceFailed          an instance cannot go on
     ├── StateDamaged            what a lane of state holds is no record of state
+    ├── LocalCopyFailed         the copy of a state on the worker's disk cannot be used
     ├── StateChanged            a state was changed meanwhile by a writer that should have ended
     ├── StateTooLarge           what is to be stored together is more than a broker takes at once
     └── PackageError            a package cannot be used
@@ -23,6 +24,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from geminga_runtime.errors import GemingaError
@@ -153,6 +155,17 @@ class StateDamaged(GemingaError):
 
     def __init__(self, lane: str, key: str, reason: str) -> None:
         super().__init__(f"the state in lane {lane!r} cannot be read at {key!r}: {reason}")
+
+
+class LocalCopyFailed(GemingaError):
+    """The copy of a state on the worker's disk can neither be read nor written. Nothing is lost: it
+    is made anew from the topics of the state."""
+
+    code: ClassVar[str] = "LocalCopyFailed"
+    retry: ClassVar[bool] = True
+
+    def __init__(self, directory: Path, reason: str) -> None:
+        super().__init__(f"the local copy of the state in {directory} failed: {reason}")
 
 
 class StateTooLarge(GemingaError):

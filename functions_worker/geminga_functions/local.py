@@ -100,6 +100,7 @@ async def _run(local: LocalRun) -> None:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(geminga.connect(local.service_url))
         instances: list[Instance] = []
+        failures: list[asyncio.Future[Any]] = []
         for number in range(local.first_instance, local.first_instance + details.parallelism):
             spec = _spec(local, details, number)
             state = await stack.enter_async_context(
@@ -110,9 +111,9 @@ async def _run(local: LocalRun) -> None:
             made = ShownInstance if local.is_shown else Instance
             instance = made(spec, client, SystemClock(), loader, state=state)
             instances.append(await stack.enter_async_context(instance))
+            failures += [instance.failure, state.failure]
         inputs = ", ".join(sorted(details.source.inputSpecs)) or "a source"
         print(f"{details.name} runs: {inputs} -> {details.sink.topic or 'nowhere'}", flush=True)
-        failures = [each.failure for each in instances]
         await asyncio.wait([stop, *failures], return_when=asyncio.FIRST_COMPLETED)
         for failure in failures:
             if failure.done():

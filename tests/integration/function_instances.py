@@ -67,6 +67,7 @@ class Functions:
         self._service_url = service_url
         self.web_url = web_url
         self._directory = directory
+        self._folders = [directory / f"instance-{number}" for number in range(8)]
         self.more_paths: list[Path] = []
         self.secrets_provider = self.secrets_config = ""
         name = f"f{uuid4().hex[:8]}"
@@ -85,6 +86,9 @@ class Functions:
         (self._directory / "user_code.py").write_text(code, encoding="utf-8")
         self.details.className = class_name
         paths = [self._directory, *self.more_paths]
+        # One that starts when another has ended finds what that one has left.
+        folder = self._folders.pop(0)
+        folder.mkdir(exist_ok=True)
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         process = await asyncio.create_subprocess_exec(
@@ -103,7 +107,7 @@ class Functions:
                     *(self._service_url, self.web_url),
                     "",
                     os.pathsep.join(map(str, paths)),
-                    str(self._directory),
+                    str(folder),
                     time.monotonic() + lease_s,
                     secrets_provider=self.secrets_provider,
                     secrets_config=self.secrets_config,
@@ -113,6 +117,7 @@ class Functions:
         finally:
             ours.close()
             await process.wait()
+            self._folders.insert(0, folder)
 
 
 async def publish(client: geminga.Client, topic: str, *values: bytes) -> None:

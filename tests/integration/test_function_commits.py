@@ -15,7 +15,7 @@ import geminga
 from geminga_functions.instance.messages import Started
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
-from geminga_functions.state.lanes import REST_LANE
+from geminga_functions.state.table import REST_LANE
 from geminga_protocol.functions.functions_pb2 import EFFECTIVELY_ONCE
 
 pytestmark = pytest.mark.integration

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -17,8 +18,8 @@ from geminga_functions.errors import StateDamaged
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
-from geminga_functions.state.lanes import REST_LANE, lane_of_partition, lanes_of
-from geminga_functions.state.table import Commit
+from geminga_functions.state.lanes import lane_of_partition, lanes_of
+from geminga_functions.state.table import REST_LANE, Commit
 
 pytestmark = pytest.mark.integration
 
@@ -164,3 +165,50 @@ async def test_nothing_goes_on_with_a_lane_that_was_trimmed(
         with pytest.raises(StateDamaged, match=r"'0'.* has 1 of 2 keys: the topic was trimmed"):
             async with ChangelogState(client, "public/functions", function, lane):
                 pass
+
+
+async def test_a_local_copy_saves_reading_lanes_compacted_or_not(
+    standalone: StandaloneProcess, client: geminga.Client, tmp_path: Path
+) -> None:
+    function = FunctionName("public", "default", f"f{uuid4().hex[:8]}")
+    namespace, partition = "public/functions", "persistent://public/default/numbers"
+    keys = 3000
+    async with ChangelogState(client, namespace, function, "0") as state:
+        for first in range(0, keys, 500):
+            for number in range(first, first + 500):
+                change(state, "put", f"key {number}", b"%d" % number)
+            await state.commit()
+        await state.commit_inputs(partition, changes_of(state, 1), Commit(1, []))
+        async with ChangelogState(client, namespace, function, "1", directory=tmp_path) as other:
+            assert other.records_read > keys
+        # The second entry of a lane that the copy had all of, and the first one of a new lane.
+        await state.commit_inputs(partition, changes_of(state, 2), Commit(2, []))
+        change(state, "put", "key 7", b"new")
+        await state.commit()
+    lanes = await lanes_of(client, namespace, function)
+    assert lanes.keys() == {"0", lane_of_partition(partition)}
+    for is_compacted in (False, True):
+        if is_compacted:
+            for topic in lanes.values():
+                await asyncio.to_thread(compact, standalone, topic)
+        async with ChangelogState(client, namespace, function, "1", directory=tmp_path) as other:
+            assert other.records_read < 600  # an entry of 500 keys, and what came since
+            assert other.get("key 7") == b"new"
+            assert other.get(f"key {keys - 1}") == b"%d" % (keys - 1)
+            assert other.counter("sum") == 3
+            assert await other.claim(partition) == Commit(2, [])
+    for topic in lanes.values():
+        path = f"/admin/v2/{topic.replace('://', '/')}?force=true"
+        assert (await asyncio.to_thread(rest, standalone.web_service_url, "DELETE", path))[0] == 204
+    async with ChangelogState(client, namespace, function, "0") as state:
+        change(state, "put", "key 7", b"another")
+        await state.commit()
+    async with ChangelogState(client, namespace, function, "1", directory=tmp_path) as other:
+        assert [other.get(f"key {n}") for n in (6, 7)] == [None, b"another"]
+        assert other.counter("sum") == 0
+
+
+def changes_of(state: ChangelogState, amount: int) -> Changes:
+    changes = Changes(state)
+    changes.increment("sum", amount)
+    return changes

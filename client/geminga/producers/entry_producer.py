@@ -47,6 +47,7 @@ class EntryProducer(Closing):
         self._room = Room(memory, settings.pending_messages_max)
         self._error: ClientError | None = None
         self._repeated_messages = 0
+        self._last_position: tuple[int, int] | None = None
         self._part = TopicProducer(
             channels,
             topic,
@@ -88,6 +89,12 @@ class EntryProducer(Closing):
     def repeated_messages(self) -> int:
         """How many messages the topic had already and did not store again."""
         return self._repeated_messages
+
+    @property
+    def last_position(self) -> tuple[int, int] | None:
+        """The ledger id and entry id of the last entry that has its receipt; None where there is no
+        such entry, or the topic had its messages already."""
+        return self._last_position
 
     async def send(
         self, payloads: Sequence[bytes], attributes: Sequence[bytes], first_sequence_id: int
@@ -145,8 +152,10 @@ class EntryProducer(Closing):
     ) -> None:
         if error is not None:
             self._fail(error)
-        elif message_id is not None and message_id.ledger_id < 0:
-            self._repeated_messages += messages
+        elif message_id is not None:
+            is_stored = message_id.ledger_id >= 0
+            self._last_position = message_id.position if is_stored else None
+            self._repeated_messages += 0 if is_stored else messages
 
     def _fail(self, error: ClientError) -> None:
         """Send nothing more, above all nothing again: it would be stored without what failed."""

@@ -18,7 +18,7 @@ from geminga_functions.admin.forms import parts_of
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
-from geminga_functions.state.lanes import REST_LANE
+from geminga_functions.state.table import REST_LANE
 from geminga_server.rest.answers import Json, no_content
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import path_value

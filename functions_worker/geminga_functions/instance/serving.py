@@ -36,6 +36,7 @@ from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.status import trace_of
 from geminga_functions.state.changelog import ChangelogState
+from geminga_functions.state.local_copy import LOCAL_COPY
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.control_codec import MessageReader
@@ -207,17 +208,20 @@ async def run(
             spec.name.function,
             str(spec.number),
             is_alone=spec.details.parallelism == 1,
+            directory=spec.state_directory / LOCAL_COPY,
         ) as state,
         Instance(spec, client, SystemClock(), loader, state, may_run=channel.may_run) as instance,
     ):
         channel.serve_status_of(instance)
         channel.send(Started())
-        await asyncio.wait([stop, instance.failure], return_when=asyncio.FIRST_COMPLETED)
-        if instance.failure.done():
-            if is_alone:
-                # Code that does not return would keep the process from ending.
-                closing.reschedule(loop.time() + CLOSE_TIMEOUT_S)
-            await instance.failure
+        failures = (instance.failure, state.failure)
+        await asyncio.wait([stop, *failures], return_when=asyncio.FIRST_COMPLETED)
+        for failure in failures:
+            if failure.done():
+                if is_alone:
+                    # Code that does not return would keep the process from ending.
+                    closing.reschedule(loop.time() + CLOSE_TIMEOUT_S)
+                await failure
         async with asyncio.timeout(stop.result()):
             await instance.stop()
 

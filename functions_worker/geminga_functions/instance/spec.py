@@ -20,7 +20,8 @@ class InstanceSpec:
     - ``package``: the file of the function (``.py``, ``.zip``, ``.whl``), already on this disk;
       None for what is built in.
     - ``import_paths``: folders that stand first on the path of modules, unpacked from the package.
-    - ``state_directory``: a folder that belongs to this instance alone, as long as it runs.
+    - ``state_directory``: a folder that belongs to this instance alone, as long as it runs. What
+      it has of an earlier run is there again, on the same worker.
     - ``async_messages_max``: messages that asynchronous code processes at a time.
     - ``secrets_provider``: the class that gives secrets, empty for what the metadata say;
       ``secrets_config`` is JSON for it.

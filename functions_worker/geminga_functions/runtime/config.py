@@ -19,8 +19,8 @@ class RuntimeConfig:
     """Where an instance runs: in a process of its own, or in a thread of the worker, which is for
     functions that are trusted: a thread can neither be limited nor ended against its will."""
     directory: Annotated[Path, Upstream("downloadDirectory")] = Path("functions")
-    """Where packages, the environments made for them, and the folders of instances lie. It belongs
-    to one worker, and all of it can be made anew."""
+    """Where packages, the environments made for them, and the folders of instances lie, with copies
+    of their state. It belongs to one worker, and all of it can be made anew."""
     package_bytes_max: Annotated[int, Ge(1024)] = 2 * 1024 * 1024 * 1024
     """The largest package that is taken. One with wheels for machine learning has some hundred
     MB."""

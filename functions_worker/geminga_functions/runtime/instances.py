@@ -13,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -27,6 +29,7 @@ from geminga_functions.packages.cache import Prepared
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_functions.runtime.reports import InstanceFailure, InstanceReport, InstanceState
 from geminga_functions.runtime.running import Ending, InstanceRunner, Order, RunningInstance
+from geminga_functions.state.local_copy import LOCAL_COPY
 from geminga_protocol.functions.functions_pb2 import STOPPED, FunctionMetaData
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.clock import Clock
@@ -181,9 +184,19 @@ class Instances(Service):
     async def _keep(self, keeper: Keeper) -> None:
         try:
             await keeper.keep()
+            # It runs elsewhere now, or no more. The next run of a worker may go on with its copies.
+            copy = self.directory_of(keeper.name) / LOCAL_COPY
+            if not self._is_ending and copy.exists():
+                await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
         finally:
             del self._keepers[keeper.name]
             self.changed()
+
+    def directory_of(self, name: InstanceName) -> Path:
+        """The folder of an instance."""
+        function = name.function
+        folder = f"{function.tenant}/{function.namespace}/{function.name}-{name.instance}"
+        return self.config.directory.resolve() / "instances" / folder
 
     # --- InstanceReports ----------------------------------------------------------------------
 
@@ -382,9 +395,7 @@ class Keeper:
     def _order(self, wanted: FunctionMetaData, prepared: Prepared) -> Order:
         details, identity = wanted.functionDetails, self._instances.identity
         config, tls = self._instances.config, identity.tls
-        function = self.name.function
-        folder = f"{function.tenant}/{function.namespace}/{function.name}-{self.name.instance}"
-        state_directory = config.directory.resolve() / "instances" / folder
+        state_directory = self._instances.directory_of(self.name)
         state_directory.mkdir(parents=True, exist_ok=True)
         start = Start(
             details=details.SerializeToString(),

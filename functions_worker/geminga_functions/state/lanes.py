@@ -6,13 +6,14 @@ partition's name, and ``rest`` is the one that REST writes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import geminga
 from geminga_functions.errors import StateTooLarge
 from geminga_functions.names import SLUG_CHARACTERS_MAX, FunctionName, digest_of, slug_of
+from geminga_functions.state.table import REST_LANE
 
-REST_LANE = "rest"
 PARTITION_PREFIX = "in-"
 # Names of the workers' other topics begin otherwise.
 LANES_PREFIX = "state-"
@@ -49,6 +50,8 @@ class LaneWriter:
     on: but for REST's lane, which every worker writes."""
 
     def __init__(self, producer: geminga.EntryProducer) -> None:
+        # Held by what makes records from what the lane has, until the lane has them.
+        self.turn = asyncio.Lock()
         self._producer = producer
         self._sequence_id = producer.known_sequence_id + 1
 
@@ -60,8 +63,9 @@ class LaneWriter:
             mode = geminga.AccessMode.SHARED
         return cls(await client.entry_producer(topic, access_mode=mode, send_timeout_s=None))
 
-    async def write(self, records: Mapping[str, bytes]) -> None:
-        """Store records by their keys, all or none: they are one entry. Returns when it is stored.
+    async def write(self, records: Mapping[str, bytes]) -> tuple[int, int] | None:
+        """Store records by their keys, all or none: they are one entry. Returns, when it is stored,
+        its (ledger id, entry id), or None where an earlier attempt had stored it.
 
         Raises ``StateTooLarge``, and ``ClientError``: ``ProducerFenced`` where the lane has another
         writer.
@@ -74,6 +78,7 @@ class LaneWriter:
         await self._producer.send(payloads, attributes, self._sequence_id)
         self._sequence_id += len(records)
         await self._producer.flush()
+        return self._producer.last_position
 
     async def close(self) -> None:
         """Give the lane back."""

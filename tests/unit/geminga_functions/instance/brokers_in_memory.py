@@ -92,8 +92,9 @@ class Client:
     async def topics(self, _: str) -> list[str]:
         return [name for name, topic in self.brokers.topics.items() if topic.messages]
 
-    def reader(self, topic: str, *_: object, **__: object) -> Reader:
-        return Reader(self.brokers.topic(topic))
+    def reader(self, topic: str, start: geminga.MessageId, **options: object) -> Reader:
+        assert options == {"start_inclusive": True, "read_compacted": True}
+        return Reader(self.brokers.topic(topic), max(0, start.entry_id))
 
     def entry_producer(self, topic: str, **_: object) -> EntryProducer:
         return EntryProducer(self, self.brokers.topic(topic))
@@ -126,11 +127,11 @@ class Opened:
 
 
 class Reader(Opened):
-    """Reads a lane from its beginning."""
+    """Reads a lane, of which each message is an entry, from a place on."""
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic, place: int) -> None:
         self._topic = topic
-        self._place = 0
+        self._place = place
 
     async def has_message_available(self) -> bool:
         return self._place < len(self._topic.messages)
@@ -157,6 +158,7 @@ class EntryProducer(Opened):
     def __init__(self, client: Client, topic: Topic) -> None:
         self._client = client
         self._topic = topic
+        self.last_position: tuple[int, int] | None = None
         topic.owner = client
 
     async def send(self, payloads: Sequence[bytes], attributes: Sequence[bytes], _: int) -> None:
@@ -169,6 +171,7 @@ class EntryProducer(Opened):
                 # The payload's size, which is required, is not among the attributes.
                 metadata = SingleMessageMetadata.FromString(each + b"\x18\x00")
                 self._topic.append(payload, metadata.partition_key)
+            self.last_position = LEDGER, len(self._topic.messages) - 1
 
         keys = [SingleMessageMetadata.FromString(e + b"\x18\x00").partition_key for e in attributes]
         if not self._client.step("claim" if keys == ["m:"] else "commit", append):

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -190,6 +191,32 @@ async def test_an_instance_is_present_until_it_has_ended(world: World) -> None:
     await asyncio.sleep(0.2)
     assert world.instances.present() == {TWO}
     assert len(world.runner.running(TWO)) == 1
+
+
+async def test_what_an_instance_copied_of_its_state_goes_where_it_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once(work: Callable[..., object], *args: Any, **options: Any) -> object:
+        return work(*args, **options)
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)  # virtual time knows no threads
+    world = World(tmp_path)
+    async with world.instances:
+        world.lease(FOR_EVER_S)
+        world.instances.assign({ONE: metadata(), TWO: metadata()})
+        copies = {name: world.instances.directory_of(name) / ".state" for name in (ONE, TWO)}
+        for name, copy in copies.items():
+            await world.settled(name)
+            copy.mkdir()
+            (copy / "000001.sst").touch()
+        await world.instances.restart(ONE)
+        await world.settled(ONE)
+        assert copies[ONE].exists()
+        world.instances.assign({TWO: metadata()})
+        await world.instances.ended(ONE)
+        assert not copies[ONE].exists()
+    # The worker ends: its next run may get the instance again.
+    assert copies[TWO].exists()
 
 
 async def test_an_update_ends_the_old_version_before_the_new_one_starts(world: World) -> None:

@@ -1,0 +1,242 @@
+"""Proves that a state never goes on with less than its lanes have: when reading one fails it is
+read again, and when it is damaged the state fails. A local copy saves reading what it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.unit.geminga_functions.instance.brokers_in_memory import Brokers, Client, Reader, Topic
+
+import geminga
+from geminga_functions.errors import StateDamaged
+from geminga_functions.names import FunctionName
+from geminga_functions.state.changelog import ChangelogState
+from geminga_functions.state.changes import Changes
+from geminga_functions.state.lanes import lane_of_partition, lane_prefix
+from geminga_functions.state.table import REST_LANE, Commit
+
+FUNCTION = FunctionName("public", "default", "f")
+NAMESPACE = "public/functions"
+PARTITION = "persistent://public/default/numbers"
+# Longer than it takes until lanes are looked for again, and than readers of the test lag behind.
+LATER_S = 100.0
+
+
+class Failing(Client):
+    """Its readers fail as ``plan`` says: by the name of a call, for what is left of it."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        super().__init__(brokers)
+        self.plan: list[str] = []
+        self.open_readers = 0
+
+    def fails(self, call: str) -> None:
+        if self.plan and self.plan[0] == call:
+            self.plan.pop(0)
+            raise geminga.ClientError(f"{call} failed")
+
+    def reader(self, topic: str, start: geminga.MessageId, **options: object) -> Reader:
+        del options
+        return FailingReader(self, self.brokers.topic(topic), max(0, start.entry_id))
+
+
+class FailingReader(Reader):
+    def __init__(self, client: Failing, topic: Topic, place: int) -> None:
+        super().__init__(topic, place)
+        self._client = client
+        client.open_readers += 1
+
+    async def has_message_available(self) -> bool:
+        self._client.fails("has_message_available")
+        return await super().has_message_available()
+
+    async def read(self) -> geminga.Message[bytes]:
+        while self._place >= len(self._topic.messages):
+            await self._topic.appended.wait()
+        self._client.fails("read")
+        self._place += 1
+        return self._topic.messages[self._place - 1]
+
+    async def close(self) -> None:
+        self._client.open_readers -= 1
+
+
+@asynccontextmanager
+async def opened(
+    client: Client, lane: str, directory: Path | None = None
+) -> AsyncGenerator[ChangelogState]:
+    known = cast(geminga.Client, client)
+    state = ChangelogState(known, NAMESPACE, FUNCTION, lane, directory=directory)
+    async with state:
+        yield state
+
+
+async def put(state: ChangelogState, key: str, value: bytes) -> None:
+    changes = Changes(state)
+    changes.put(key, value)
+    changes.increment("sum", 1)
+    state.apply(changes)
+    await state.commit()
+
+
+async def commit(state: ChangelogState, position: int) -> None:
+    changes = Changes(state)
+    changes.put("last", b"%d" % position)
+    changes.increment("sum", 1)
+    await state.commit_inputs(PARTITION, changes, Commit(position, []))
+
+
+def topic_of(brokers: Brokers, lane: str) -> Topic:
+    return brokers.topic(lane_prefix(NAMESPACE, FUNCTION) + lane)
+
+
+async def test_a_lane_whose_follower_fails_is_read_again() -> None:
+    brokers = Brokers()
+    client = Failing(brokers)
+    async with opened(Client(brokers), "0") as writer, opened(client, "1") as reader:
+        await put(writer, "key", b"1")
+        assert reader.get("key") is None
+        await asyncio.sleep(LATER_S)
+        assert reader.get("key") == b"1"
+        client.plan = ["read", "has_message_available", "has_message_available"]
+        await put(writer, "key", b"2")
+        await asyncio.sleep(LATER_S)
+        assert not client.plan
+        assert reader.get("key") == b"2"
+        await put(writer, "key", b"3")
+        await asyncio.sleep(LATER_S)
+        assert reader.get("key") == b"3"
+        assert reader.counter("sum") == 3
+        assert not reader.failure.done()
+    assert client.open_readers == 0
+
+
+@pytest.mark.parametrize("payload", [b"\xc1", b"\x93\x01\x02\x03"], ids=["damaged", "miscounted"])
+async def test_a_lane_that_is_damaged_while_it_is_followed_ends_the_state(payload: bytes) -> None:
+    brokers = Brokers()
+    async with opened(Client(brokers), "0") as writer, opened(Client(brokers), "1") as reader:
+        await put(writer, "key", b"1")
+        assert reader.get("key") is None
+        await asyncio.sleep(LATER_S)
+        topic_of(brokers, "0").append(payload, "v:key" if payload == b"\xc1" else "n:")
+        await asyncio.sleep(LATER_S)
+        assert isinstance(reader.failure.exception(), StateDamaged)
+        # What stands on a state that is not whole is not stored.
+        for work in (put(reader, "key", b"2"), commit(reader, 1), reader.claim(PARTITION)):
+            with pytest.raises(StateDamaged):
+                await work
+    assert topic_of(brokers, "1").messages == []
+
+
+async def test_a_claim_whose_reading_failed_is_whole_when_it_is_made_again() -> None:
+    brokers = Brokers()
+    async with opened(Client(brokers), "0") as old:
+        await commit(old, 1)
+        await commit(old, 2)
+    for plan in (["has_message_available"], ["has_message_available"] * 2):
+        client = Failing(brokers)
+        async with opened(client, "1") as new:
+            await commit_elsewhere(brokers)
+            client.plan = plan
+            with pytest.raises(geminga.ClientError):
+                await new.claim(PARTITION)
+            client.plan = []
+            found = await new.claim(PARTITION)
+            assert found is not None
+            assert new.get("last") == b"%d" % found.position
+            assert new.counter("sum") == found.position
+            # It is its own by now, and nothing of it is read any more.
+            await commit(new, found.position + 1)
+            assert await new.claim(PARTITION) == Commit(found.position + 1, [])
+        assert client.open_readers == 0
+
+
+async def commit_elsewhere(brokers: Brokers) -> None:
+    async with opened(Client(brokers), "2") as state:
+        found = await state.claim(PARTITION)
+        assert found is not None
+        await commit(state, found.position + 1)
+
+
+async def test_a_commit_waits_for_the_one_that_has_its_changes() -> None:
+    brokers = Brokers()
+    client = Client(brokers)
+    async with opened(client, "0") as state:
+        await put(state, "first", b"1")
+        client.may_go.clear()
+        first = asyncio.ensure_future(put(state, "a", b"1"))
+        await asyncio.sleep(1.0)
+        second = asyncio.ensure_future(state.commit())
+        await asyncio.sleep(1.0)
+        assert not first.done()
+        assert not second.done()
+        client.may_go.set()
+        await asyncio.gather(first, second)
+    async with opened(Client(brokers), "0") as later:
+        assert later.get("a") == b"1"
+
+
+async def test_a_local_copy_saves_reading_what_it_has(tmp_path: Path) -> None:
+    brokers = Brokers()
+    async with opened(Client(brokers), "0", tmp_path / "0") as writer:
+        async with opened(Client(brokers), REST_LANE) as rest:
+            await put(rest, "of REST", b"1")
+        for number in range(50):
+            await put(writer, f"key {number}", b"%d" % number)
+        async with opened(Client(brokers), "1", tmp_path / "1") as reader:
+            assert reader.records_read == len(topic_of(brokers, "0").messages) + 2
+            assert reader.counter("sum") == 51
+        for number in range(50, 53):
+            await put(writer, f"key {number}", b"%d" % number)
+    # The last entry that they had, what came after it, the mark of the new writer; REST's lane.
+    for lane, records in (("1", 3 * 4 + 2), ("0", 1 + 1 + 2)):
+        async with opened(Client(brokers), lane, tmp_path / lane) as again:
+            assert again.records_read <= records
+            assert [again.get(f"key {n}") for n in range(53)] == [b"%d" % n for n in range(53)]
+            assert again.get("of REST") == b"1"
+            assert again.counter("sum") == 54
+            await put(again, "more", b"1")
+            if lane == "1":
+                topic_of(brokers, "1").messages.clear()
+                del brokers.topics[topic_of(brokers, "1").name]
+
+
+async def test_a_copy_of_lanes_that_were_deleted_is_not_the_state(tmp_path: Path) -> None:
+    brokers = Brokers()
+    async with opened(Client(brokers), "0") as writer:
+        for number in range(5):
+            await put(writer, f"key {number}", b"1")
+        await commit(writer, 1)
+    async with opened(Client(brokers), "1", tmp_path) as reader:
+        assert reader.counter("sum") == 6
+    topic_of(brokers, "0").messages.clear()
+    del brokers.topics[topic_of(brokers, lane_of_partition(PARTITION)).name]
+    async with opened(Client(brokers), "0") as writer:
+        await put(writer, "key 3", b"2")
+    async with opened(Client(brokers), "1", tmp_path) as reader:
+        assert reader.get("key 3") == b"2"
+        assert reader.get("key 1") is None
+        assert reader.counter("sum") == 1
+        assert await reader.claim(PARTITION) is None
+
+
+async def test_a_lane_that_lost_its_beginning_is_refused_with_a_copy_too(tmp_path: Path) -> None:
+    brokers = Brokers()
+    async with opened(Client(brokers), "0") as writer:
+        await put(writer, "early", b"1")
+        async with opened(Client(brokers), "1", tmp_path) as reader:
+            assert reader.get("early") == b"1"
+        await put(writer, "early", b"2")
+        await put(writer, "late", b"1")
+    # All that the copy had is there but for the change in the midst.
+    topic = topic_of(brokers, "0")
+    kept = [each for each in topic.messages if each.key != "v:early"]
+    topic.messages[:] = kept
+    with pytest.raises(StateDamaged):
+        async with opened(Client(brokers), "1", tmp_path):
+            pass
