@@ -1,17 +1,20 @@
-"""Deletes the subscriptions of functions and sinks that were deleted, unless they keep them.
+"""Deletes what functions, sources and sinks leave behind: their subscriptions, unless they keep
+them, and the topics of their state.
 
-The leader does it, once nothing of the function consumes any more. As with Pulsar's workers it is
-tried a few times and then left: a subscription that is kept loses nothing, and keeps its backlog.
+The leader does it, once nothing of the function consumes or writes any more. As with Pulsar's
+workers it is tried a few times and then left: a subscription that is kept loses nothing, and keeps
+its backlog.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 from urllib.parse import quote
 
+import geminga
 from geminga_functions.broker_calls import topic_url
 from geminga_functions.instance.inputs import subscription_of
 from geminga_functions.names import FunctionName
@@ -44,16 +47,26 @@ class Functions(Protocol):
 
 
 class Cleanup(Service):
-    """Watches ``functions``, and deletes at brokers where ``is_leader``."""
+    """Watches ``functions``, and deletes at brokers where ``is_leader``.
+
+    ``state_topics`` gives the topics of a function's state that there are, or raises
+    ``ClientError``.
+    """
 
     def __init__(
-        self, functions: Functions, is_leader: Callable[[], bool], calls: RestCalls, web_url: str
+        self,
+        functions: Functions,
+        is_leader: Callable[[], bool],
+        calls: RestCalls,
+        web_url: str,
+        state_topics: Callable[[FunctionName], Awaitable[Iterable[str]]],
     ) -> None:
         super().__init__()
         self._functions = functions
         self._is_leader = is_leader
         self._calls = calls
         self._web_url = web_url
+        self._state_topics = state_topics
         self._known: Mapping[FunctionName, FunctionMetaData] = {}
 
     async def _open_parts(self) -> None:
@@ -66,23 +79,33 @@ class Cleanup(Service):
         if not self._is_leader():
             return
         for name, metadata in before.items():
-            details = metadata.functionDetails
-            if name not in self._known and details.source.cleanupSubscription:
-                self.spawn(self._clean(name, details), name=f"subscriptions of {name}")
+            if name not in self._known:
+                work = self._clean(name, metadata.functionDetails)
+                self.spawn(work, name=f"what {name} leaves")
 
     async def _clean(self, name: FunctionName, details: FunctionDetails) -> None:
-        left = deletions(details, self._web_url)
+        left = deletions(details, self._web_url) if details.source.cleanupSubscription else []
         for _ in range(TRIES_MAX):
             left = [each for each in left if not await self._has_done(each)]
-            if not left:
+            if await self._has_no_state(name) and not left:
                 return
             await asyncio.sleep(RETRY_S)
             if name in self._functions.records:
                 return  # it was created again, and goes on where the one before ended
         log.warning(
-            "subscriptions of a deleted function are left",
+            "subscriptions or topics of state of a deleted function are left",
             extra={"function": str(name), "urls": [each.url for each in left]},
         )
+
+    async def _has_no_state(self, name: FunctionName) -> bool:
+        """Delete the topics of its state; says whether there are none any more. Brokers refuse it
+        for those that an instance still has open."""
+        try:
+            topics = await self._state_topics(name)
+        except geminga.ClientError:
+            return False
+        calls = [RestCall("DELETE", topic_url(self._web_url, each, "")) for each in topics]
+        return all([await self._has_done(each) for each in calls])
 
     async def _has_done(self, call: RestCall) -> bool:
         try:

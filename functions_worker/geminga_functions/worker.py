@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from random import Random
 from typing import Protocol
@@ -24,7 +24,7 @@ from geminga_functions.packages.store import PackageStore
 from geminga_functions.runtime.assembly import Runtime
 from geminga_functions.runtime.instances import Instances, WorkerIdentity
 from geminga_functions.runtime.reports import InstanceState
-from geminga_functions.state.lanes import is_lane
+from geminga_functions.state.lanes import is_lane, lanes_of
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
@@ -122,11 +122,19 @@ class Worker(Service):
         await stack.enter_async_context(self.runtime)
         await stack.enter_async_context(self.leadership)
         cleanup = Cleanup(
-            self.functions, lambda: self.leadership.is_leader, self.calls, self.web_url
+            self.functions,
+            lambda: self.leadership.is_leader,
+            self.calls,
+            self.web_url,
+            self._state_topics,
         )
         await stack.enter_async_context(cleanup)
         if self.config.topic_compaction_s:
             self.spawn_every(self.config.topic_compaction_s, self._compact, name="compaction")
+
+    async def _state_topics(self, name: FunctionName) -> Iterable[str]:
+        namespace = self.config.pulsar_functions_namespace
+        return (await lanes_of(self.client, namespace, name)).values()
 
     async def check_health(self) -> None:
         """Raises ``NoLease`` where no broker stores heartbeats: nothing runs here then."""

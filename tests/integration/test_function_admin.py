@@ -382,7 +382,17 @@ async def test_state_is_read_and_set_at_any_worker(workers: Workers) -> None:
     for wrong in ("nothing", json.dumps({"key": "other"}), json.dumps({"byteValue": "?"})):
         refused = await leader.post(f"{url}/state/greeting", files={"state": (None, wrong)})
         assert refused.status_code == 400
+
+    async def has_state() -> bool:
+        return any("/state-" in each and name in each for each in await workers.topics())
+
+    async def has_no_state() -> bool:
+        return not await has_state()
+
+    assert await has_state()
     assert (await follower.delete(url)).status_code == 204
+    # Another function of the name begins with none.
+    await until_true(has_no_state)
 
 
 async def test_what_is_built_in_is_listed_as_java_s_client_asks(workers: Workers) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+import geminga
 from geminga_functions.cleanup import RETRY_S, TRIES_MAX, Cleanup, deletions
 from geminga_functions.names import FunctionName
 from geminga_protocol.functions.functions_pb2 import FunctionDetails, FunctionMetaData
@@ -25,8 +26,9 @@ class Functions:
     def listen(self, on_change: Callable[[], None]) -> None:
         self._listeners.append(on_change)
 
-    def create(self) -> None:
-        self.records[NAME] = FunctionMetaData(functionDetails=details("in"))
+    def create(self, *, cleans_up: bool = True) -> None:
+        made = details("in", cleans_up=cleans_up)
+        self.records[NAME] = FunctionMetaData(functionDetails=made)
         self._tell()
 
     def delete(self) -> None:
@@ -47,18 +49,22 @@ class Broker:
         self._statuses: Iterator[int] = iter(statuses)
         self._status = statuses[-1]
         self.asked: list[str] = []
+        self.deleted: list[str] = []
+        self.fails_lists = 0
 
     async def call(self, call: RestCall) -> RestAnswer:
         self.asked.append(f"{call.method} {call.url}")
         self._status = next(self._statuses, self._status)
         if not self._status:
             raise ServerUnreachable("it is away")
+        if self._status == 204:
+            self.deleted.append(call.url.removeprefix(f"{URL}/").replace("/", "://", 1))
         return RestAnswer(self._status)
 
 
-def details(*topics: str, pattern: str = "") -> FunctionDetails:
+def details(*topics: str, pattern: str = "", cleans_up: bool = True) -> FunctionDetails:
     made = FunctionDetails(tenant="t", namespace="n", name="f")
-    made.source.cleanupSubscription = True
+    made.source.cleanupSubscription = cleans_up
     for topic in topics:
         made.source.inputSpecs[topic].SetInParent()
     if pattern:
@@ -66,11 +72,21 @@ def details(*topics: str, pattern: str = "") -> FunctionDetails:
     return made
 
 
-async def asked_of(broker: Broker, *, leads: bool = True, again: bool = False) -> list[str]:
+async def asked_of(
+    broker: Broker, *, leads: bool = True, again: bool = False, state: Sequence[str] = ()
+) -> list[str]:
     """What a broker is asked for after a function is deleted, and perhaps created again."""
     functions = Functions()
     functions.create()
-    async with Cleanup(functions, lambda: leads, broker, "http://broker"):
+
+    async def state_topics(name: FunctionName) -> list[str]:
+        assert name == NAME
+        if broker.fails_lists:
+            broker.fails_lists -= 1
+            raise geminga.ClientError("it is away")
+        return [each for each in state if each not in broker.deleted]
+
+    async with Cleanup(functions, lambda: leads, broker, "http://broker", state_topics):
         functions.delete()
         await asyncio.sleep(RETRY_S / 2)
         if again:
@@ -105,3 +121,28 @@ async def test_a_function_that_is_created_again_keeps_its_subscription() -> None
 
 async def test_only_the_leader_cleans_up() -> None:
     assert await asked_of(Broker(204), leads=False) == []
+
+
+async def test_the_topics_of_its_state_go_with_it() -> None:
+    state = [f"persistent://public/functions/state-f-{lane}" for lane in ("0", "rest")]
+    subscription = f"DELETE {URL}/persistent/public/default/in/subscription/t%2Fn%2Ff"
+    first, second = (f"DELETE {URL}/{topic.replace('://', '/')}" for topic in state)
+    # An instance has the first one open, twice.
+    broker = Broker(204, 412, 204, 412, 204)
+    assert await asked_of(broker, state=state) == [subscription, first, second, first, first]
+    broker = Broker(204)
+    broker.fails_lists = 3
+    assert await asked_of(broker, state=state) == [subscription, first, second]
+
+
+async def test_a_subscription_that_is_kept_keeps_no_state() -> None:
+    broker, functions = Broker(204), Functions()
+    functions.create(cleans_up=False)
+
+    async def state_topics(_: FunctionName) -> list[str]:
+        return [] if broker.deleted else ["persistent://public/functions/state-f-0"]
+
+    async with Cleanup(functions, lambda: True, broker, "http://broker", state_topics):
+        functions.delete()
+        await asyncio.sleep(RETRY_S)
+    assert broker.asked == [f"DELETE {URL}/persistent/public/functions/state-f-0"]
