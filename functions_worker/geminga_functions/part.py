@@ -71,7 +71,16 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         runtime = runtime_of(
             config, me, client, calls, environment=os.environ, clock=clock, random=random
         )
-        worker = Worker(config, me, client, calls, runtime=runtime, clock=clock, random=random)
+        worker = Worker(
+            config,
+            me,
+            client,
+            calls,
+            runtime=runtime,
+            clock=clock,
+            random=random,
+            copies=config.runtime.directory.resolve() / "states",
+        )
         own = part_app(metrics, check_health=worker.check_health, resource=Resource.cluster(PART))
         app = Front(own)
         http = HttpServer(

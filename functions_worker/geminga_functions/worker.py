@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
 from random import Random
 from typing import Protocol
 
@@ -25,6 +26,7 @@ from geminga_functions.runtime.assembly import Runtime
 from geminga_functions.runtime.instances import Instances, WorkerIdentity
 from geminga_functions.runtime.reports import InstanceState
 from geminga_functions.state.lanes import is_lane, lanes_of
+from geminga_functions.state.open_states import OpenStates
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
@@ -60,8 +62,9 @@ class Worker(Service):
     """One worker, as long as it is open.
 
     ``client`` and ``calls`` reach the brokers. ``me`` is what other workers know it by.
-    ``runtime`` is opened and closed by the worker. The leader keeps marks of what was removed for
-    ``removed_kept_s``.
+    ``runtime`` is opened and closed by the worker. Below ``copies`` are the copies of the states
+    that REST is asked for; None: these are held in memory. The leader keeps marks of what was
+    removed for ``removed_kept_s``.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Worker(Service):
         runtime: WorkerRuntime,
         clock: Clock,
         random: Random,
+        copies: Path | None = None,
         removed_kept_s: float = REMOVED_KEPT_S,
     ) -> None:
         super().__init__()
@@ -110,6 +114,7 @@ class Worker(Service):
             balances=config.rebalances,
             clock=clock,
         )
+        self.states = OpenStates(client, config.pulsar_functions_namespace, copies, clock)
         self._session = ""
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -129,8 +134,15 @@ class Worker(Service):
             self._state_topics,
         )
         await stack.enter_async_context(cleanup)
+        await stack.enter_async_context(self.states)
+        self.functions.listen(self._close_states)
         if self.config.topic_compaction_s:
             self.spawn_every(self.config.topic_compaction_s, self._compact, name="compaction")
+
+    def _close_states(self) -> None:
+        if self.states.names - self.functions.records.keys():
+            work = self.states.close_but(self.functions.records)
+            self.spawn(work, name="states of deleted functions")
 
     async def _state_topics(self, name: FunctionName) -> Iterable[str]:
         namespace = self.config.pulsar_functions_namespace

@@ -97,7 +97,16 @@ async def two_workers(
             runtime = runtime_of(
                 config, me, client, calls, environment=os.environ, clock=clock, random=random
             )
-            worker = Worker(config, me, client, calls, runtime=runtime, clock=clock, random=random)
+            worker = Worker(
+                config,
+                me,
+                client,
+                calls,
+                runtime=runtime,
+                clock=clock,
+                random=random,
+                copies=directory / f"functions-{number}" / "states",
+            )
             server = HttpServer(worker_app(worker), "127.0.0.1", me.port, clock=clock)
             await stack.enter_async_context(server)
             await stack.enter_async_context(worker)

@@ -5,20 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_functions.admin.components import CHANGES, ONE, READS, FacadeArg, FoundArg, NameArg
-from geminga_functions.admin.facade import Facade
 from geminga_functions.admin.forms import parts_of
-from geminga_functions.names import FunctionName
-from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
-from geminga_functions.state.table import REST_LANE
 from geminga_server.rest.answers import Json, no_content
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import path_value
@@ -30,14 +24,6 @@ INT64 = 1 << 63
 router = APIRouter()
 
 
-@asynccontextmanager
-async def _state(facade: Facade, name: FunctionName) -> AsyncGenerator[ChangelogState]:
-    worker = facade.worker
-    namespace = worker.config.pulsar_functions_namespace
-    async with ChangelogState(worker.client, namespace, name, REST_LANE) as state:
-        yield state
-
-
 @router.get(KEY, dependencies=READS)
 async def get_state(
     request: Request, facade: FacadeArg, name: NameArg, found: FoundArg
@@ -45,7 +31,7 @@ async def get_state(
     """The value of a key, or a counter."""
     del found
     key = path_value(request, "key")
-    async with _state(facade, name) as state:
+    async with facade.worker.states.use(name) as state:
         value, version = state.get(key), state.version(key)
         if value is None and not state.has_counter(key):
             raise RestError(404, f"key '{key}' doesn't exist.")
@@ -76,7 +62,7 @@ async def put_state(
         raise RestError(400, "The form should have a part 'state', a JSON object")
     if given.get("key") not in (None, key):
         raise RestError(400, "The key in the path is another one than that of the state")
-    async with _state(facade, name) as state:
+    async with facade.worker.states.use(name) as state:
         changes = Changes(state)
         _set(changes, key, given)
         state.apply(changes)

@@ -181,6 +181,13 @@ class ChangelogState(Service):
             await self._release_partitions()
             raise
 
+    async def refresh(self) -> None:
+        """Read all that any lane has by now. Raises ``StateDamaged``, ``ClientError``."""
+        async with self._moving:
+            self._check()
+            lanes = await lanes_of(self._client, self._namespace, self._function)
+            await self._catch_up_all(sorted(self._of_others(lanes)))
+
     async def _store(self, lane: str, make: Callable[[], dict[str, bytes]]) -> None:
         """Store the records that ``make`` gives, if there are some, in a lane of one's own."""
         self._check()

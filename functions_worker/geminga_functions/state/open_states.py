@@ -1,0 +1,126 @@
+"""The states that REST asks for: ``OpenStates`` keeps each open for a while, so that a client which
+asks every second does not have all of it read every second."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator, Container
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import geminga
+from geminga_functions.names import FunctionName, digest_of
+from geminga_functions.state.changelog import ChangelogState
+from geminga_functions.state.table import REST_LANE
+from geminga_runtime.clock import Clock
+from geminga_runtime.service import Service
+
+# A state that nobody has asked for is closed after so long.
+IDLE_S = 60.0
+LOOK_S = 5.0
+
+
+@dataclass(slots=True)
+class OpenState:
+    """A state, None until it is open; ``turn`` is held while it is opened, read anew or closed."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    state: ChangelogState | None = None
+    users: int = 0
+    used_s: float = 0.0
+
+
+class OpenStates(Service):
+    """States of functions, with the lane of REST as their own. ``directory`` is for local copies,
+    which last as long as this is open; None: they are held in memory."""
+
+    def __init__(
+        self, client: geminga.Client, namespace: str, directory: Path | None, clock: Clock
+    ) -> None:
+        super().__init__()
+        self._client = client
+        self._namespace = namespace
+        self._directory = directory
+        self._clock = clock
+        self._states: dict[FunctionName, OpenState] = {}
+
+    @property
+    def names(self) -> frozenset[FunctionName]:
+        """The functions whose states are open."""
+        return frozenset(self._states)
+
+    @asynccontextmanager
+    async def use(self, name: FunctionName) -> AsyncGenerator[ChangelogState]:
+        """The state of a function, with all that was stored until now.
+
+        Raises ``ClientError``, ``StateDamaged``, ``LocalCopyFailed``.
+        """
+        found = self._states.setdefault(name, OpenState())
+        found.users += 1
+        try:
+            async with found.turn:
+                if found.state is None:
+                    found.state = await self._opened(name)
+                else:
+                    await self._refresh(found, found.state)
+                state = found.state
+            yield state
+        finally:
+            found.users -= 1
+            found.used_s = self._clock.monotonic()
+            if found.state is None and not found.users and not found.turn.locked():
+                self._states.pop(name, None)
+
+    async def close_but(self, known: Container[FunctionName]) -> None:
+        """Close the states of functions that are not ``known``: their topics cannot be deleted
+        while they are open here."""
+        await self._close_states([name for name in self._states if name not in known])
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._remove_copies()
+        stack.callback(self._remove_copies)
+        stack.push_async_callback(self.close_but, ())
+        self.spawn_every(LOOK_S, self._close_idle, name="states that nobody asks for")
+
+    def _remove_copies(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    async def _opened(self, name: FunctionName) -> ChangelogState:
+        copy = None if self._directory is None else self._directory / digest_of(str(name))
+        state = ChangelogState(self._client, self._namespace, name, REST_LANE, directory=copy)
+        await state.__aenter__()
+        return state
+
+    async def _refresh(self, found: OpenState, state: ChangelogState) -> None:
+        try:
+            await state.refresh()
+        except Exception:
+            # The next one who asks begins anew.
+            found.state = None
+            await state.__aexit__(None, None, None)
+            raise
+
+    async def _close_idle(self) -> None:
+        now_s = self._clock.monotonic()
+        idle = [
+            name
+            for name, each in self._states.items()
+            if not each.users and now_s - each.used_s >= IDLE_S
+        ]
+        await self._close_states(idle)
+
+    async def _close_states(self, names: list[FunctionName]) -> None:
+        for name in names:
+            found = self._states.get(name)
+            if found is None:
+                continue
+            async with found.turn:
+                state, found.state = found.state, None
+                if state is not None:
+                    await state.__aexit__(None, None, None)
+            # Whoever waited for the turn opens it again.
+            if not found.users:
+                self._states.pop(name, None)

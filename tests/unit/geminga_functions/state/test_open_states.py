@@ -1,0 +1,120 @@
+"""Proves that what REST reads is what was stored until then, that it is not read anew for each
+question, and that nothing stays open which nobody asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.unit.geminga_functions.instance.brokers_in_memory import Brokers, Client, Topic
+
+import geminga
+from geminga_functions.errors import StateDamaged
+from geminga_functions.names import FunctionName
+from geminga_functions.state.changelog import ChangelogState
+from geminga_functions.state.changes import Changes
+from geminga_functions.state.lanes import lane_prefix
+from geminga_functions.state.open_states import IDLE_S, LOOK_S, OpenStates
+from geminga_simulation.clock import SimulatedClock
+
+FUNCTION, OTHER = (FunctionName("public", "default", name) for name in "fg")
+NAMESPACE = "public/functions"
+
+
+class LoopClock(SimulatedClock):
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+@asynccontextmanager
+async def instance(brokers: Brokers) -> AsyncGenerator[ChangelogState]:
+    client = cast(geminga.Client, Client(brokers))
+    async with ChangelogState(client, NAMESPACE, FUNCTION, "0") as state:
+        yield state
+
+
+def states_of(brokers: Brokers, directory: Path | None = None) -> OpenStates:
+    client = cast(geminga.Client, Client(brokers))
+    return OpenStates(client, NAMESPACE, directory, LoopClock())
+
+
+async def put(state: ChangelogState, key: str, value: bytes) -> None:
+    changes = Changes(state)
+    changes.put(key, value)
+    state.apply(changes)
+    await state.commit()
+
+
+async def test_what_was_stored_is_there_and_what_was_read_is_not_read_again(tmp_path: Path) -> None:
+    brokers = Brokers()
+    async with instance(brokers) as writer, states_of(brokers, tmp_path / "copies") as states:
+        for number in range(100):
+            await put(writer, f"key {number}", b"1")
+        async with states.use(FUNCTION) as state:
+            assert state.get("key 99") == b"1"
+            read = state.records_read
+        await put(writer, "key 7", b"2")
+        # Readers of the test hear of it a minute later, where they are not asked.
+        async with states.use(FUNCTION) as again:
+            assert again is state
+            assert again.get("key 7") == b"2"
+            assert again.records_read - read <= 2
+            await put(again, "key 8", b"of REST")
+        async with states_of(brokers) as others, others.use(FUNCTION) as other:
+            assert other.get("key 8") == b"of REST"
+            await put(other, "key 9", b"of another worker")
+        async with states.use(FUNCTION) as state:
+            assert state.get("key 9") == b"of another worker"
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - it takes no time
+
+
+async def test_what_nobody_asks_for_is_closed() -> None:
+    brokers = Brokers()
+    async with states_of(brokers) as states:
+        async with states.use(FUNCTION), states.use(OTHER):
+            await asyncio.sleep(IDLE_S + 2 * LOOK_S)
+            assert states.names == {FUNCTION, OTHER}
+        await asyncio.sleep(IDLE_S - LOOK_S)
+        async with states.use(OTHER):
+            pass
+        await asyncio.sleep(2 * LOOK_S)
+        assert states.names == {OTHER}
+        await states.close_but({FUNCTION})
+        assert not states.names
+
+
+async def test_one_that_is_damaged_is_opened_anew() -> None:
+    brokers = Brokers()
+    async with instance(brokers) as writer, states_of(brokers) as states:
+        await put(writer, "key", b"1")
+        async with states.use(FUNCTION) as state:
+            assert state.get("key") == b"1"
+        lane: Topic = brokers.topic(lane_prefix(NAMESPACE, FUNCTION) + "0")
+        lane.append(b"\xc1", "v:key")
+        for _ in range(2):
+            with pytest.raises(StateDamaged):
+                async with states.use(FUNCTION):
+                    pass
+            assert not states.names
+        lane.messages.pop()
+        async with states.use(FUNCTION) as state:
+            assert state.get("key") == b"1"
+
+
+async def test_all_who_ask_at_once_share_one(tmp_path: Path) -> None:
+    brokers = Brokers()
+    async with instance(brokers) as writer, states_of(brokers, tmp_path / "copies") as states:
+        await put(writer, "key", b"1")
+
+        async def ask() -> ChangelogState:
+            async with states.use(FUNCTION) as state:
+                await asyncio.sleep(0.01)
+                return state
+
+        assert len(set(await asyncio.gather(*[ask() for _ in range(5)]))) == 1
+        assert states.names == {FUNCTION}
