@@ -60,19 +60,21 @@ class BorrowedLoop:
 
 class SimulatedZooKeeper:
     """The server: the tree, the watches, the sessions that live; ``loop`` is by default the one
-    that runs."""
+    that runs. Servers of one loop have each a ``name`` of its own."""
 
     def __init__(
         self,
         loop: SimulatedLoop | BorrowedLoop | None = None,
         conditions: CoordinationConditions | None = None,
+        *,
+        name: str = "zookeeper",
     ) -> None:
         loop = loop or running_loop()
         # Of a borrowed one only what both have is used here.
         self.loop = cast(SimulatedLoop, loop)
-        self.random = loop.stream("zookeeper")
+        self.random = loop.stream(name)
         self.conditions = conditions or CoordinationConditions()
-        self.context = loop.incarnate("zookeeper").context
+        self.context = loop.incarnate(name).context
         clock = SimulatedClock(loop if isinstance(loop, SimulatedLoop) else None)
         self.tree = NodeTree(self._tell, clock.wall_ms)
         self.value_watches: dict[str, list[Watch]] = {}

@@ -20,6 +20,8 @@ from geminga_simulation.conditions import (
     DiskConditions,
     NetworkConditions,
 )
+from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.host import Host
 from geminga_simulation.world import ZOOKEEPER, World
 
@@ -155,7 +157,8 @@ class FaultInjector:
     ) -> None:
         self._world.network.conditions = network
         self._world.disk_conditions = disk
-        self._world.zookeeper.conditions = coordination
+        for zookeeper in self._world.zookeepers:
+            zookeeper.conditions = coordination
 
     async def _run(self) -> None:
         names = list(self._dishes)
@@ -213,18 +216,22 @@ class FaultInjector:
             self._world.network.darken(stream)
 
     def _session_loss(self) -> None:
-        sessions = self._world.zookeeper.sessions()
+        sessions = self._sessions()
         if sessions:
-            session = self._random.choice(sessions)
+            zookeeper, session = self._random.choice(sessions)
             self._world.note(f"{session.host} loses its connection to ZooKeeper")
-            self._world.zookeeper.disconnect(session)
+            zookeeper.disconnect(session)
 
     def _session_expiry(self) -> None:
-        sessions = self._world.zookeeper.sessions()
+        sessions = self._sessions()
         if sessions:
-            session = self._random.choice(sessions)
+            zookeeper, session = self._random.choice(sessions)
             self._world.note(f"the session of {session.host} expires")
-            self._world.zookeeper.expire(session)
+            zookeeper.expire(session)
+
+    def _sessions(self) -> list[tuple[SimulatedZooKeeper, SimulatedSession]]:
+        """All sessions of living processes, each with the server that keeps it."""
+        return [(each, session) for each in self._world.zookeepers for session in each.sessions()]
 
     def _clock_jump(self) -> None:
         host = self._random.choice(list(self._world.hosts.values()))

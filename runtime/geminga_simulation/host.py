@@ -32,7 +32,6 @@ class Surroundings(Protocol):
 
     loop: SimulatedLoop
     network: SimulatedNetwork
-    zookeeper: SimulatedZooKeeper
     turn_cost_s: float
 
     def make_disk(self, name: str) -> SimulatedDisk:
@@ -52,11 +51,13 @@ class Host:
     """One machine. Its process is what ``start`` was given, or nothing.
 
     ``network``, ``clock``, ``random``, ``disk`` and ``coordination`` are what the process takes for
-    the world; ``random`` is another stream in each life.
+    the world; ``random`` is another stream in each life. ``zookeeper`` is the coordination service
+    of its cluster.
     """
 
-    def __init__(self, world: Surroundings, name: str) -> None:
+    def __init__(self, world: Surroundings, name: str, zookeeper: SimulatedZooKeeper) -> None:
         self.name = name
+        self.zookeeper = zookeeper
         self.network = world.network.host(name)
         self.clock = SimulatedClock(world.loop)
         self.random: Random = world.loop.stream(f"{name}/0")
@@ -92,7 +93,7 @@ class Host:
 
     def coordination(self, *, timeout_s: float = SESSION_TIMEOUT_S_DEFAULT) -> SimulatedSession:
         """A new session with the coordination service."""
-        return self._world.zookeeper.session(self.name, timeout_s=timeout_s)
+        return self.zookeeper.session(self.name, timeout_s=timeout_s)
 
     # --- the process --------------------------------------------------------------------------
 
@@ -200,12 +201,12 @@ class Host:
         world = self._world
         world.note(f"{self.name} stands still for {seconds:.6f} s")
         world.loop.pause(incarnation, world.loop.time() + seconds)
-        world.zookeeper.silence(self.name)
+        self.zookeeper.silence(self.name)
         world.later(seconds, lambda: self._resume(incarnation))
 
     def _resume(self, incarnation: Incarnation) -> None:
         if self._incarnation is incarnation:
-            self._world.zookeeper.hear(self.name)
+            self.zookeeper.hear(self.name)
 
     def _end_process(self, how: str, *, is_silent: bool) -> None:
         incarnation = self._incarnation
@@ -217,7 +218,7 @@ class Host:
         world.note(f"{self.name} {how}")
         world.loop.kill(incarnation)
         world.network.kill(incarnation, is_silent=is_silent)
-        world.zookeeper.kill(incarnation)
+        self.zookeeper.kill(incarnation)
         for promise in list(self._promises):
             if not promise.done():
                 promise.set_exception(HostCrashed(self.name))

@@ -13,12 +13,15 @@ Used inside a ``SimulatedLoop``::
     simulate(seed, scenario)
 
 The scenario itself runs in the loop's main incarnation: it never dies and its turns take no time.
+
+Where there are several clusters, each is a ``Site``: it has a ZooKeeper of its own.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -35,7 +38,7 @@ from geminga_simulation.incarnation import CURRENT
 from geminga_simulation.loop import running_loop
 from geminga_simulation.network import SimulatedNetwork
 
-# The name under which partitions between a host and the coordination service are made.
+# The name under which partitions between a host and its coordination service are made.
 ZOOKEEPER = "zookeeper"
 # One turn of a busy process's event loop, about.
 TURN_COST_S_DEFAULT = 0.000_02
@@ -60,8 +63,11 @@ class World:
         self.turn_cost_s = turn_cost_s
         self.network = SimulatedNetwork(loop, network)
         self.network.is_leaky = canary is Canary.LEAKY_STREAM
-        self.zookeeper = SimulatedZooKeeper(loop, coordination)
-        self.zookeeper.is_deaf = canary is Canary.DEAF_WATCH
+        self._coordination = coordination
+        self._canary = canary
+        # One for each site, and before them the one for hosts of no site.
+        self.zookeepers: list[SimulatedZooKeeper] = []
+        self.zookeeper = self._new_zookeeper(ZOOKEEPER)
         self.hosts: dict[str, Host] = {}
         # What was done to the world, and when: (virtual seconds, text).
         self.events: list[tuple[float, str]] = []
@@ -69,7 +75,6 @@ class World:
         self.errors: list[tuple[float, str, str]] = []
         self._disk_conditions = disk or DiskConditions()
         self._disk_capacity_bytes = disk_capacity_bytes
-        self._canary = canary
         self._listener = _ErrorListener(self)
 
     async def __aenter__(self) -> Self:
@@ -89,11 +94,25 @@ class World:
 
     def host(self, name: str) -> Host:
         """The host ``name``, made when first asked for; it runs nothing by itself."""
+        return self._host(name, self.zookeeper)
+
+    def _host(self, name: str, zookeeper: SimulatedZooKeeper) -> Host:
         assert name != ZOOKEEPER, "ZooKeeper's machine runs no process of ours"
         found = self.hosts.get(name)
         if found is None:
-            found = self.hosts[name] = Host(self, name)
+            found = self.hosts[name] = Host(self, name, zookeeper)
         return found
+
+    def site(self, name: str) -> Site:
+        """A new site. Its hosts' names begin with its own."""
+        zookeeper = self._new_zookeeper(f"{name}-{ZOOKEEPER}")
+        return Site(name, zookeeper, lambda host: self._host(f"{name}-{host}", zookeeper))
+
+    def _new_zookeeper(self, name: str) -> SimulatedZooKeeper:
+        zookeeper = SimulatedZooKeeper(self.loop, self._coordination, name=name)
+        zookeeper.is_deaf = self._canary is Canary.DEAF_WATCH
+        self.zookeepers.append(zookeeper)
+        return zookeeper
 
     def make_disk(self, name: str) -> SimulatedDisk:
         """A new, empty disk of this world's kind."""
@@ -118,10 +137,11 @@ class World:
                 disk.conditions = conditions
 
     def partition(self, one: str, other: str) -> None:
-        """Let nothing through between two hosts; either may be ``ZOOKEEPER``."""
+        """Let nothing through between two hosts; either may be ``ZOOKEEPER``, the other's own."""
         self.note(f"{one} and {other} are cut apart")
         if ZOOKEEPER in (one, other):
-            self.zookeeper.isolate(other if one == ZOOKEEPER else one)
+            host = other if one == ZOOKEEPER else one
+            self._zookeeper_of(host).isolate(host)
         else:
             self.network.cut(one, other)
 
@@ -129,9 +149,14 @@ class World:
         """End a partition."""
         self.note(f"{one} and {other} are joined again")
         if ZOOKEEPER in (one, other):
-            self.zookeeper.restore(other if one == ZOOKEEPER else one)
+            host = other if one == ZOOKEEPER else one
+            self._zookeeper_of(host).restore(host)
         else:
             self.network.heal(one, other)
+
+    def _zookeeper_of(self, host: str) -> SimulatedZooKeeper:
+        known = self.hosts.get(host)
+        return self.zookeeper if known is None else known.zookeeper
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
         """Do something to the world later, in nobody's process: whoever asks may die before."""
@@ -141,6 +166,18 @@ class World:
         """Write down, and into the trace, that something was done to the world."""
         self.events.append((self.loop.time(), text))
         self.loop.trace.note(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Hosts with a ZooKeeper of their own, as a cluster has one; the network is the world's.
+
+    ``host`` gives the host of a name within the site, made when first asked for.
+    """
+
+    name: str
+    zookeeper: SimulatedZooKeeper
+    host: Callable[[str], Host]
 
 
 class _ErrorListener(logging.Handler):

@@ -22,6 +22,7 @@ from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.publishing import PublishConfig
+from geminga_broker.replication.config import ReplicationConfig
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_cluster.namespaces import Namespaces
 from geminga_ledger import LedgerConfig
@@ -35,7 +36,7 @@ from geminga_server.authorization import ALLOW_ALL
 from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.faults import FULL_MENU
 from geminga_simulation.host import Host
-from geminga_simulation.world import World
+from geminga_simulation.world import Site, World
 
 BROKER_PORT = 6650
 CLUSTER = "standalone"
@@ -87,20 +88,32 @@ SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_m
 class Cluster:
     """The bookies (``storage``) and brokers of ``shape`` in ``world``; ``await open()`` first.
 
-    ``ledgers`` says how patient brokers are.
+    ``ledgers`` says how patient brokers are, ``replication`` how they replicate. One of several
+    clusters has a ``site`` of its own, and its name.
     """
 
-    def __init__(self, world: World, shape: Shape, ledgers: LedgerConfig = PATIENT) -> None:
+    def __init__(
+        self,
+        world: World,
+        shape: Shape,
+        ledgers: LedgerConfig = PATIENT,
+        *,
+        site: Site | None = None,
+        replication: ReplicationConfig | None = None,
+    ) -> None:
         self.world = world
         self.shape = shape
+        self.name = CLUSTER if site is None else site.name
         self.storage = (
-            RecoveringStorage(world, shape.bookies, EAGER)
+            RecoveringStorage(world, shape.bookies, EAGER, site)
             if shape.recovers
-            else Storage(world, shape.bookies)
+            else Storage(world, shape.bookies, site)
         )
-        self.brokers = [world.host(f"broker-{number}") for number in range(shape.brokers)]
-        self.proxies = [world.host(f"proxy-{number}") for number in range(shape.proxies)]
+        self.place: World | Site = site or world
+        self.brokers = [self.place.host(f"broker-{number}") for number in range(shape.brokers)]
+        self.proxies = [self.place.host(f"proxy-{number}") for number in range(shape.proxies)]
         self._ledgers = ledgers
+        self._replication = replication or ReplicationConfig()
         sizes = shape.sizes
         self._log = replace(
             SHORT_LEDGERS,
@@ -118,11 +131,11 @@ class Cluster:
     async def open(self) -> None:
         """Write the cluster's records and start its processes."""
         await self.storage.open()
-        async with self.world.host("setup").coordination() as setup:
+        async with self.place.host("setup").coordination() as setup:
             await initialize_cluster_metadata(
                 setup,
-                CLUSTER,
-                ClusterUrls("http://broker-0:8080", self.service_url),
+                self.name,
+                ClusterUrls(f"http://{self.brokers[0].name}:8080", self.service_url),
                 instance_id="00000000-0000-0000-0000-000000000001",
             )
         for broker in self.brokers:
@@ -132,8 +145,10 @@ class Cluster:
 
     async def create_namespace(self, namespace: NamespaceName, policies: Policies) -> None:
         """Make a namespace in this cluster that has these policies."""
-        policies = replace(policies, replication_clusters=(CLUSTER,))
-        async with self.world.host("setup").coordination() as setup:
+        policies = replace(
+            policies, replication_clusters=policies.replication_clusters or (self.name,)
+        )
+        async with self.place.host("setup").coordination() as setup:
             await Namespaces(setup).create(namespace, policies)
 
     def restart_brokers(self) -> None:
@@ -153,9 +168,11 @@ class Cluster:
             host.coordination() as session,
             Broker(
                 BrokerConfig(
+                    cluster=self.name,
                     bind_address=host.name,
                     port=BROKER_PORT,
                     ledgers=self._ledgers,
+                    replication=self._replication,
                     policies=PolicyConfig(
                         log=self._log, delayed=SMALL_BUCKETS, publishing=FREQUENT_SNAPSHOTS
                     ),
@@ -188,7 +205,7 @@ class Cluster:
         """The brokers that are open now, on hosts that run, each with whether ZooKeeper keeps its
         session."""
         return [
-            (broker, self.world.zookeeper.is_alive(session.session_id))
+            (broker, self.place.zookeeper.is_alive(session.session_id))
             for (host, life), (broker, session) in self._serving.items()
             if host.lives == life and host.is_running
         ]
@@ -210,7 +227,7 @@ class Cluster:
 
     def client(self, name: str) -> Opening[Client]:
         """A client on a host of its own, to be entered."""
-        host = self.world.host(name)
+        host = self.place.host(name)
         return connect(
             self.service_url,
             network=host.network,

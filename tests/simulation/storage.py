@@ -24,7 +24,7 @@ from geminga_runtime.errors import GemingaError
 from geminga_simulation.checkers import NeverBackwards, OneTruth, check_prefix
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.host import Host
-from geminga_simulation.world import World
+from geminga_simulation.world import Site, World
 
 BOOKIE_PORT = 3181
 RESTART_S = 0.2
@@ -137,18 +137,19 @@ def _sync_index(bookie: Host) -> None:
 
 
 class Storage:
-    """``count`` bookies in ``world``; ``await open()`` first."""
+    """``count`` bookies in ``world``, at ``site`` if that is given; ``await open()`` first."""
 
-    def __init__(self, world: World, count: int) -> None:
+    def __init__(self, world: World, count: int, site: Site | None = None) -> None:
         self.world = world
-        self.bookies = [world.host(f"bookie-{number}") for number in range(count)]
+        self.place: World | Site = site or world
+        self.bookies = [self.place.host(f"bookie-{number}") for number in range(count)]
         self._indexes = {bookie: MemoryStore() for bookie in self.bookies}
         # The ids of bookies that never come back.
         self.lost: list[str] = []
 
     async def open(self) -> None:
         """Write what a cluster has before its first bookie, and start the bookies."""
-        async with self.world.host("setup").coordination() as setup:
+        async with self.place.host("setup").coordination() as setup:
             await setup.create(INSTANCE_ID_PATH, b"simulated", make_parents=True)
             await setup.create(READ_ONLY_PATH, make_parents=True)
         for bookie in self.bookies:

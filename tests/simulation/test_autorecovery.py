@@ -39,7 +39,7 @@ from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
-from geminga_simulation.world import World
+from geminga_simulation.world import Site, World
 
 SEEDS_A_TEST = 20
 OWNERS = 3
@@ -73,8 +73,10 @@ EAGER = AutoRecoveryConfig(
 class RecoveringStorage(Storage):
     """Bookies with auto-recovery in their processes."""
 
-    def __init__(self, world: World, count: int, config: AutoRecoveryConfig) -> None:
-        super().__init__(world, count)
+    def __init__(
+        self, world: World, count: int, config: AutoRecoveryConfig, site: Site | None = None
+    ) -> None:
+        super().__init__(world, count, site)
         self.daemons: list[AutoRecovery] = []
         self._config = config
 

@@ -10,6 +10,7 @@ from tests.unit.geminga_simulation.recording import Recording
 
 from geminga_simulation.canary import Canary
 from geminga_simulation.conditions import DiskConditions
+from geminga_simulation.faults import FaultInjector, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.world import ERRORS_KEPT_MAX, ZOOKEEPER, World
 
@@ -57,6 +58,35 @@ async def test_partitions_are_between_hosts_or_from_zookeeper() -> None:
         await connecting
         assert await asking is not None
         assert next(text for _, text in world.events) == "a and b are cut apart"
+
+
+async def test_each_site_has_a_zookeeper_of_its_own() -> None:
+    async with World() as world:
+        east, west = world.site("east"), world.site("west")
+        async with east.host("a").coordination() as at_east, west.host("a").coordination() as other:
+            await at_east.create("/node")
+            assert await other.exists("/node") is None
+            world.partition("east-a", ZOOKEEPER)
+            await asyncio.sleep(0.1)
+            asking = asyncio.ensure_future(at_east.exists("/node"))  # held until there is a link
+            await asyncio.sleep(1)
+            assert await other.exists("/") is not None
+            assert not asking.done()
+            world.heal(ZOOKEEPER, "east-a")
+            assert await asking is not None
+        assert world.hosts == {"east-a": east.host("a"), "west-a": west.host("a")}
+
+
+async def test_faults_find_the_sessions_of_all_sites() -> None:
+    async with World() as world:
+        hosts = [world.site(name).host("a") for name in ("east", "west")]
+        sessions = [host.coordination() for host in hosts]
+        before = [session.session_id for session in sessions]
+        async with FaultInjector(world, FaultMenu(session_expiry_rate=5.0), []):
+            await asyncio.sleep(10)
+        await asyncio.sleep(1)
+        for session, former in zip(sessions, before, strict=True):
+            assert session.session_id != former
 
 
 async def test_conditions_of_disks_change_for_all() -> None:

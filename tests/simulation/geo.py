@@ -1,0 +1,263 @@
+"""Clusters that replicate a topic to each other, on simulated hosts, and what clients do there.
+
+Each cluster is a site with a ZooKeeper, bookies and brokers of its own, and knows where the others
+are. One application in each sends numbered messages; operators change to which clusters the
+namespace is replicated. ``Book`` is what they did, and what each cluster's topic held in the end:
+the only thing the checks go by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tests.simulation.cluster import PATIENT, Cluster, Shape
+
+from geminga import Batching, Client, ClientError, ConsumerOptions, Producer
+from geminga_broker.replication.config import ReplicationConfig
+from geminga_broker.topics.topic_replication import TopicReplication
+from geminga_cluster.clusters import Clusters
+from geminga_cluster.namespaces import Namespaces
+from geminga_ledger import LedgerConfig
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.records.namespaces import Policies
+from geminga_runtime.coordination import Coordination
+from geminga_runtime.errors import GemingaError
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.world import World
+
+NAMESPACE = NamespaceName("public", "geo")
+TOPIC = TopicName.parse(f"persistent://{NAMESPACE}/orders")
+READER = "reader"
+FROM_THE_FIRST = ConsumerOptions(initial_position="earliest")
+# What one application sends while there are faults, so many without a pause between; and then, when
+# all is calm.
+MESSAGES = 60
+BURST = 5
+LAST_MESSAGES = 5
+# Without faults nothing takes so long: a minute passes before a connection gone dark is noticed.
+CALM_S_MAX = 200.0
+# What is so for so long remains so: no event is on its way that a policy has changed.
+SETTLED_S = 3.0
+LOOK_S = 0.1
+RETRY_S = 0.5
+
+
+@dataclass(slots=True)
+class Book:
+    """What applications sent and what the topic of each cluster held, by cluster."""
+
+    sent: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
+    read: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
+    # (from, to): for some time the one was not to be replicated to the other.
+    interrupted: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    # What applications tell the story, each once, and what they wait for.
+    sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    sent_all: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    are_replicating: asyncio.Event = field(default_factory=asyncio.Event)
+    is_calm: asyncio.Event = field(default_factory=asyncio.Event)
+    is_replicated: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class GeoClusters:
+    """Clusters of these shapes in ``world``, by name; ``await open()`` first."""
+
+    def __init__(
+        self,
+        world: World,
+        shapes: Mapping[str, Shape],
+        replication: ReplicationConfig,
+        ledgers: LedgerConfig = PATIENT,
+    ) -> None:
+        self.world = world
+        self.clusters = {
+            name: Cluster(world, shape, ledgers, site=world.site(name), replication=replication)
+            for name, shape in shapes.items()
+        }
+
+    async def open(self) -> None:
+        """Start all clusters, each with a namespace that is replicated to all others."""
+        for cluster in self.clusters.values():
+            await cluster.open()
+        for name, cluster in self.clusters.items():
+            async with cluster.place.host("setup").coordination() as setup:
+                for remote in self.others(name):
+                    await Clusters(setup).create(remote, self.record(remote))
+            policies = Policies(
+                deduplication_enabled=True, replication_clusters=tuple(self.clusters)
+            )
+            await cluster.create_namespace(NAMESPACE, policies)
+
+    def others(self, name: str) -> list[str]:
+        """The clusters that ``name`` is replicated to."""
+        return [each for each in self.clusters if each != name]
+
+    def record(self, name: str) -> ClusterData:
+        """What others have to know of a cluster."""
+        return ClusterData(broker_service_url=self.clusters[name].service_url)
+
+    def behind(self) -> str:
+        """Why not everything is replicated everywhere; empty where it is. Brokers are asked that
+        have the topic for certain."""
+        for name, cluster in self.clusters.items():
+            topics = [
+                broker.topics.find(TOPIC)
+                for broker, has_session in cluster.serving()
+                if has_session and broker.ownership.is_certain and broker.ownership.owns(TOPIC)
+            ]
+            if not topics:
+                return f"no broker of {name} has the topic"
+            for topic in topics:
+                if topic is None or topic.is_fenced:
+                    return f"{name} has not loaded the topic"
+                replicators = topic.part(TopicReplication).replicators
+                if sorted(replicators) != sorted(self.others(name)):
+                    return f"{name} replicates to {sorted(replicators)}"
+                for remote, replicator in replicators.items():
+                    backlog = replicator.cursor.backlog_entries
+                    if backlog or replicator.pending or not replicator.is_connected:
+                        why = f"{replicator.state.value}: {replicator.reason}"
+                        return f"{backlog} entries from {name} to {remote}, {why}"
+        return ""
+
+    async def until_replicated(self) -> None:
+        """Return when everything is replicated everywhere and remains so. Raises
+        ``InvariantViolated`` where that does not come."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + CALM_S_MAX
+        since_s = loop.time()
+        while loop.time() - since_s < SETTLED_S:
+            await asyncio.sleep(LOOK_S)
+            why = self.behind()
+            if why:
+                since_s = loop.time()
+            if loop.time() > end_s:
+                raise InvariantViolated(f"not replicated after {CALM_S_MAX} s: {why}")
+
+    # What operators do
+
+    async def replicate(self, name: str, remotes: Iterable[str]) -> None:
+        """Have the namespace replicated from cluster ``name`` to ``remotes``."""
+        wanted = (name, *remotes)
+        self.world.note(f"in {name} the namespace is of {wanted}")
+
+        async def set_policies(setup: Coordination) -> None:
+            await Namespaces(setup).update(
+                NAMESPACE, lambda policies: replace(policies, replication_clusters=wanted)
+            )
+
+        await self._do(name, set_policies)
+
+    async def register(self, name: str, remote: str, record: ClusterData) -> None:
+        """Tell cluster ``name`` where ``remote`` is."""
+        self.world.note(f"{name} is told that {remote} is at {record.broker_service_url}")
+        await self._do(name, lambda setup: Clusters(setup).update(remote, record))
+
+    async def _do(self, name: str, what: Callable[[Coordination], Awaitable[None]]) -> None:
+        """Again until it is done."""
+        while True:
+            try:
+                async with self.clusters[name].place.host("setup").coordination() as setup:
+                    await what(setup)
+            except GemingaError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+
+async def live(
+    cluster: Cluster, book: Book, *, seconds: float, batching: Batching | None, keeps: bool
+) -> None:
+    """What applications of one cluster do: one sends, and one reads everything in the end.
+
+    ``keeps``: there is a subscription that keeps all messages; else the cluster's own are there
+    until they are replicated, and nobody reads.
+    """
+    async with cluster.client("client") as client:
+        if keeps:
+            async with await client.consumer(str(TOPIC), READER, **FROM_THE_FIRST):
+                pass
+        producer = await _producer(client, cluster.name, batching)
+        book.sent[cluster.name] = []
+        book.sending.release()
+        await book.are_replicating.wait()
+        await _send(producer, book.sent[cluster.name], cluster.name, MESSAGES, seconds)
+        book.sent_all.release()
+        await book.is_calm.wait()
+        await _send(producer, book.sent[cluster.name], cluster.name, LAST_MESSAGES, 0.0)
+        book.sent_all.release()
+        await book.is_replicated.wait()
+        if keeps:
+            end = f"{cluster.name}/end".encode()
+            await producer.send(end)
+            book.read[cluster.name] = [each async for each in _read(client, end)]
+
+
+async def _producer(client: Client, name: str, batching: Batching | None) -> Producer[bytes]:
+    """A producer, however often no broker takes it at first."""
+    while True:
+        try:
+            return await client.producer(
+                str(TOPIC), name=name, send_timeout_s=None, batching=batching
+            )
+        except ClientError:
+            await asyncio.sleep(RETRY_S)
+
+
+async def _send(
+    producer: Producer[bytes], sent: list[bytes], name: str, count: int, seconds: float
+) -> None:
+    """Send so many more, and wait for all receipts. Raises where one is refused."""
+    receipts: list[asyncio.Future[object]] = []
+    for number in range(count):
+        sent.append(b"%s/%06d" % (name.encode(), len(sent)))
+        receipts.append(asyncio.ensure_future(producer.send(sent[-1])))
+        if number % BURST == 0:
+            await asyncio.sleep(seconds / count * BURST)
+    await asyncio.gather(*receipts)
+
+
+async def _read(client: Client, end: bytes) -> AsyncIterator[bytes]:
+    """Everything in the topic before ``end``."""
+    consumer = await client.consumer(str(TOPIC), READER, **FROM_THE_FIRST)
+    while True:
+        async with asyncio.timeout(CALM_S_MAX):
+            message = await consumer.receive()
+        if message.data == end:
+            return
+        consumer.ack(message)
+        yield message.data
+
+
+def check(book: Book, *, begins_at_first: bool) -> None:
+    """Each topic has every message of every cluster once, those of a cluster in its order.
+
+    Where replication ``begins_at_first`` of what there is, it may have been interrupted; else what
+    was sent before it was calm may be missing, but for what comes before one that is there.
+    """
+    for reader, read in book.read.items():
+        for origin, sent in book.sent.items():
+            found = [each for each in read if each.startswith(f"{origin}/".encode())]
+            found = [each for each in found if not each.endswith(b"/end")]
+            if begins_at_first or (origin, reader) not in book.interrupted:
+                wanted = sent
+            else:
+                present = set(found)
+                wanted = [each for each in sent[:-LAST_MESSAGES] if each in present]
+                wanted += sent[-LAST_MESSAGES:]
+            if found != wanted:
+                raise InvariantViolated(_difference(origin, reader, wanted, found))
+
+
+def _difference(origin: str, reader: str, wanted: Sequence[bytes], found: Sequence[bytes]) -> str:
+    times = Counter(found)
+    lost = [each for each in wanted if each not in times]
+    repeated = [each for each, count in times.items() if count > 1]
+    return (
+        f"{reader} has of {origin} {len(found)} messages instead of {len(wanted)}: "
+        f"lost {lost[:BURST]}, repeated {repeated[:BURST]}"
+        + ("" if lost or repeated else ", in another order")
+    )
