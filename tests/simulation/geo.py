@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.simulation.cluster import PATIENT, Cluster, Shape
 
-from geminga import Batching, Client, ClientError, ConsumerOptions, Producer
+from geminga import Batching, Client, ClientError, ConsumerOptions, MessageId, Producer
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_cluster.clusters import Clusters
@@ -27,6 +27,7 @@ from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.host import Host
 from geminga_simulation.world import World
 
 NAMESPACE = NamespaceName("public", "geo")
@@ -50,16 +51,23 @@ RETRY_S = 0.5
 class Book:
     """What applications sent and what the topic of each cluster held, by cluster."""
 
+    names: tuple[str, ...]
     sent: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
     read: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
     # (from, to): for some time the one was not to be replicated to the other.
     interrupted: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    # What applications tell the story, each once, and what they wait for.
-    sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
-    sent_all: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    # What the applications of each cluster tell the story: they have a producer; all is stored.
+    is_ready: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    has_sent: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    # What the story tells them.
     are_replicating: asyncio.Event = field(default_factory=asyncio.Event)
     is_calm: asyncio.Event = field(default_factory=asyncio.Event)
     is_replicated: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def told(self, what: asyncio.Semaphore) -> None:
+        """Return when all clusters have told it."""
+        for _ in self.names:
+            await what.acquire()
 
 
 class GeoClusters:
@@ -90,6 +98,12 @@ class GeoClusters:
                 deduplication_enabled=True, replication_clusters=tuple(self.clusters)
             )
             await cluster.create_namespace(NAMESPACE, policies)
+
+    @property
+    def hosts(self) -> list[Host]:
+        """Those of all bookies and brokers."""
+        clusters = self.clusters.values()
+        return [host for each in clusters for host in (*each.storage.bookies, *each.brokers)]
 
     def others(self, name: str) -> list[str]:
         """The clusters that ``name`` is replicated to."""
@@ -182,13 +196,13 @@ async def live(
                 pass
         producer = await _producer(client, cluster.name, batching)
         book.sent[cluster.name] = []
-        book.sending.release()
+        book.is_ready.release()
         await book.are_replicating.wait()
         await _send(producer, book.sent[cluster.name], cluster.name, MESSAGES, seconds)
-        book.sent_all.release()
+        book.has_sent.release()
         await book.is_calm.wait()
         await _send(producer, book.sent[cluster.name], cluster.name, LAST_MESSAGES, 0.0)
-        book.sent_all.release()
+        book.has_sent.release()
         await book.is_replicated.wait()
         if keeps:
             end = f"{cluster.name}/end".encode()
@@ -211,7 +225,7 @@ async def _send(
     producer: Producer[bytes], sent: list[bytes], name: str, count: int, seconds: float
 ) -> None:
     """Send so many more, and wait for all receipts. Raises where one is refused."""
-    receipts: list[asyncio.Future[object]] = []
+    receipts: list[asyncio.Task[MessageId]] = []
     for number in range(count):
         sent.append(b"%s/%06d" % (name.encode(), len(sent)))
         receipts.append(asyncio.ensure_future(producer.send(sent[-1])))

@@ -22,6 +22,7 @@ SHARES = {
     "messaging": 50,
     "proxy": 10,
     "reading": 25,
+    "replication": 40,
     "tailing": 30,
     "takeover": 25,
 }

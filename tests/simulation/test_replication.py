@@ -1,58 +1,242 @@
 """Proves, over many seeds, that clusters which replicate a topic to each other end with the same
 messages: each once, those of one cluster in its order, and nothing left to replicate.
+
+Three clusters, each with one or two brokers and one to three bookies, replicate to each other. All
+that can happen to one cluster happens to all; the links between them are cut, one way or both, or
+go dark; clusters are taken out of the namespace's and added again; topics move; the address of a
+cluster is wrong for a while. Then all faults end, and the topic is read everywhere.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import permutations
+from random import Random
 
 import pytest
-from tests.simulation.cluster import Shape
-from tests.simulation.geo import LAST_MESSAGES, MESSAGES, Book, GeoClusters, check, live
-from tests.simulation.verdicts import raise_loop_failures
+from tests.simulation.cluster import IMPATIENT, PATIENT, SHORT_FAULTS, Shape
+from tests.simulation.geo import (
+    LAST_MESSAGES,
+    MESSAGES,
+    NAMESPACE,
+    Book,
+    GeoClusters,
+    check,
+    live,
+)
+from tests.simulation.owner import Sizes
+from tests.simulation.seeds import first_seeds
+from tests.simulation.sometimes import Rare, counting
+from tests.simulation.verdicts import raise_loop_failures, results
 
+from geminga import Batching
+from geminga_broker.broker import Broker
 from geminga_broker.replication.config import ReplicationConfig
+from geminga_ledger import LedgerConfig
+from geminga_protocol.records.clusters import ClusterData
+from geminga_runtime.errors import GemingaError
+from geminga_simulation.errors import HostCrashed
+from geminga_simulation.faults import FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
+SEEDS_A_TEST = 5
+NAMES = ("east", "west", "north")
 SEND_S = 5.0
+FAULTY_S = 15.0
 TIME_LIMIT_S = 900.0
+# Between two cuts of links, and how long each lasts.
+WHOLE_S_MAX = 2.0
+CUT_S_MAX = 2.0
+CHANGES_MAX = 3
+CHANGED_S_MAX = 3.0
+SHAPES = (Shape(), Shape(), Shape(brokers=2), Shape(3, 1, Sizes(3, 2, 2)))
+NOWHERE = ClusterData(broker_service_url="pulsar://nowhere:6650")
 
 
-async def story() -> Book:
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a story is told on. ``keeping`` are the clusters with a subscription that keeps all; the
+    others' logs are trimmed as soon as they are replicated. ``changes``: so often does an operator
+    change something."""
+
+    shapes: Mapping[str, Shape]
+    menu: FaultMenu
+    replication: ReplicationConfig
+    ledgers: LedgerConfig
+    batching: Batching | None
+    keeping: frozenset[str]
+    changes: int
+    are_links_cut: bool
+
+    @classmethod
+    def drawn(cls, random: Random) -> Setting:
+        """One of many."""
+        changes = random.randrange(CHANGES_MAX + 1)
+        full = replace(SHORT_FAULTS, hosts_down_max=random.choice((1, 1, 2)))
+        return cls(
+            {name: random.choice(SHAPES) for name in NAMES},
+            full.drawn(random),
+            ReplicationConfig(
+                start_at=random.choice(("earliest", "earliest", "latest")),
+                pending_messages_max=random.choice((1, 4, 1000)),
+                stall_timeout_s=random.choice((5.0, 60.0)),
+            ),
+            random.choice((PATIENT, IMPATIENT)),
+            random.choice((None, Batching())),
+            # Of what was trimmed a cluster that is added again gets nothing.
+            frozenset(NAMES if changes else (*random.sample(NAMES, 2),)),
+            changes,
+            random.random() < 0.7,
+        )
+
+
+async def cut_links(geo: GeoClusters, chance: Random) -> None:
+    """Break what two clusters are connected by, again and again, each time in another way. Never
+    ends; when it is cancelled, all is whole."""
+    world = geo.world
+    while True:
+        await asyncio.sleep(chance.random() * WHOLE_S_MAX)
+        one, other = chance.choice(list(permutations(geo.clusters.values(), 2)))
+        pairs = [(a.name, b.name) for a in one.brokers for b in other.brokers]
+        way = chance.randrange(4)
+        try:
+            if way < 2:
+                for pair in pairs:
+                    world.note(f"{pair[0]} hears nothing of {pair[1]}")
+                    world.network.cut(*reversed(pair), is_one_way=bool(way))
+            for stream in world.network.streams():
+                if (stream.host, stream.peer.host) in pairs:
+                    world.note(f"stream {stream.host}>{stream.peer.host} breaks")
+                    if way == 2:
+                        world.network.reset(stream)
+                    elif way == 3:
+                        world.network.darken(stream)
+            await asyncio.sleep(chance.random() * CUT_S_MAX)
+        finally:
+            for pair in pairs:
+                world.network.heal(*pair)
+
+
+async def unload(broker: Broker) -> None:
+    """Have another broker, or the same one, load the topic."""
+    await broker.ownership.unload_namespace(NAMESPACE)
+
+
+async def change_replication(geo: GeoClusters, book: Book, changes: int, chance: Random) -> None:
+    """Take clusters out and add them again, change where they are, move topics."""
+    for _ in range(changes):
+        await asyncio.sleep(chance.random() * SEND_S / changes)
+        name = chance.choice(NAMES)
+        remote = chance.choice(geo.others(name))
+        what = chance.randrange(4)
+        if what < 2:
+            book.interrupted.add((name, remote))
+            await geo.replicate(name, [each for each in geo.others(name) if each != remote])
+            await asyncio.sleep(chance.random() * CHANGED_S_MAX)
+            await geo.replicate(name, geo.others(name))
+        elif what == 2:
+            await geo.register(name, remote, NOWHERE)
+            await asyncio.sleep(chance.random() * CHANGED_S_MAX)
+            await geo.register(name, remote, geo.record(remote))
+        else:
+            cluster = geo.clusters[name]
+            for broker in cluster.brokers:
+                with suppress(GemingaError, HostCrashed):
+                    await cluster.do(
+                        broker, lambda each: each.ownership.unload_namespace(NAMESPACE)
+                    )
+
+
+async def live_through(geo: GeoClusters, setting: Setting, book: Book, chance: Random) -> None:
+    """Faults while messages flow, then calm until all is replicated."""
+    if setting.replication.start_at == "latest":
+        await geo.until_replicated()  # what is published before is not sent
+    book.are_replicating.set()
+    async with FaultInjector(geo.world, setting.menu, geo.hosts):
+        tasks = [asyncio.create_task(change_replication(geo, book, setting.changes, chance))]
+        cutting = asyncio.create_task(cut_links(geo, chance))
+        if not setting.are_links_cut:
+            cutting.cancel()
+        tasks.append(asyncio.create_task(book.told(book.has_sent)))
+        await asyncio.wait(tasks, timeout=FAULTY_S)
+        cutting.cancel()
+        await asyncio.wait([cutting])
+    await asyncio.gather(*tasks)
+    if setting.replication.start_at == "latest":
+        await geo.until_replicated()
+    book.is_calm.set()
+    await book.told(book.has_sent)
+    await geo.until_replicated()
+    book.is_replicated.set()
+
+
+async def story(setting: Setting) -> Book:
+    """``live_through`` in a world of its own, and its check."""
     async with World() as world:
-        geo = GeoClusters(world, {"east": Shape(), "west": Shape()}, ReplicationConfig())
+        geo = GeoClusters(world, setting.shapes, setting.replication, setting.ledgers)
         await geo.open()
-        book = Book()
-        lives = []
-        for cluster in geo.clusters.values():
-            host = cluster.place.host("client")
-            host.start(lambda _: asyncio.Event().wait())
-            lives.append(host.run(live(cluster, book, seconds=SEND_S, batching=None, keeps=True)))
-        for _ in lives:
-            await book.sending.acquire()
-        await geo.until_replicated()
-        book.are_replicating.set()
-        for _ in lives:
-            await book.sent_all.acquire()
-        book.is_calm.set()
-        for _ in lives:
-            await book.sent_all.acquire()
-        await geo.until_replicated()
-        book.is_replicated.set()
-        await asyncio.gather(*lives)
+        book = Book(tuple(setting.shapes))
+        chance = world.loop.stream("story")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for name, cluster in geo.clusters.items():
+                    client = cluster.place.host("client")
+                    client.start(lambda _: asyncio.Event().wait())
+                    life = live(
+                        cluster,
+                        book,
+                        seconds=SEND_S,
+                        batching=setting.batching,
+                        keeps=name in setting.keeping,
+                    )
+                    tasks.create_task(_done(client.run(life)))
+                await book.told(book.is_ready)
+                await live_through(geo, setting, book, chance)
+        except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
+            raise group.exceptions[0] from group
         raise_loop_failures(world)
-    check(book, begins_at_first=False)
+    check(book, begins_at_first=setting.replication.start_at == "earliest")
     return book
 
 
-def run(seed: int) -> Outcome[Book]:
-    return simulate(seed, partial(story), time_limit_s=TIME_LIMIT_S)
+async def _done(future: asyncio.Future[None]) -> None:
+    await future
 
 
-def test_two_clusters_have_the_same_messages() -> None:
-    book = run(1).result
-    assert {len(read) for read in book.read.values()} == {2 * (MESSAGES + LAST_MESSAGES)}
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a story was about, for those who doubt that it was about anything."""
+
+    read: int
+    rare: Counter[Rare]
+
+
+async def _counted(setting: Setting) -> Summary:
+    with counting() as rare:
+        book = await story(setting)
+    return Summary(sum(map(len, book.read.values())), rare)
+
+
+def run(seed: int, *, record: bool = False) -> Outcome[Summary]:
+    """The story of one seed, which also chooses the clusters and what may go wrong."""
+    setting = Setting.drawn(Random(seed))
+    return simulate(seed, partial(_counted, setting), time_limit_s=TIME_LIMIT_S, record=record)
+
+
+@pytest.mark.parametrize("first", first_seeds("replication", SEEDS_A_TEST))
+def test_clusters_have_each_message_once_after_all_that_happened(first: int) -> None:
+    summaries = list(results(run, range(first, first + SEEDS_A_TEST)))
+    sent = len(NAMES) * (MESSAGES + LAST_MESSAGES)
+    assert sum(each.read for each in summaries) > SEEDS_A_TEST * sent, "by two clusters at least"
+
+
+def test_a_seed_repeats() -> None:
+    assert run(3) == run(3)
