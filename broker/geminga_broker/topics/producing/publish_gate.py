@@ -6,11 +6,12 @@ handed, and hands out others when the policies change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from geminga_broker.client_session import host_of
 from geminga_broker.delayed.deliver_at import is_delayed_longer
-from geminga_broker.errors import InvalidRequest, NotAllowed, ProducerBusy
+from geminga_broker.errors import BrokerError, InvalidRequest, NotAllowed, ProducerBusy
 from geminga_broker.managed_ledger.append_request import AppendRequest, messages_of, payload_of
 from geminga_broker.managed_ledger.payloads import is_encrypted
 from geminga_broker.policies.publishing import PUBLISH_FREELY, PublishPolicies
@@ -116,12 +117,7 @@ class PublishGate:
 
     def _take_encrypted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Refuse what is not encrypted."""
-        allowed: list[AppendRequest] = []
-        for request in requests:
-            if is_encrypted(payload_of(request)):
-                allowed.append(request)
-            else:
-                producer.fail(request, InvalidRequest("Messages must be encrypted"))
+        allowed = _allowed_of(producer, requests, _why_not_encrypted)
         if allowed:
             self._behind_encryption(producer, allowed)
 
@@ -146,13 +142,38 @@ class DelayLimit(TopicPart):
         return self._take
 
     def _take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
-        limit_ms = self._limit_ms
-        allowed: list[AppendRequest] = []
-        for request in requests:
-            if is_delayed_longer(payload_of(request), limit_ms):
-                reason = f"Exceeds max allowed delivery delay of {limit_ms} milliseconds"
-                producer.fail(request, NotAllowed(reason))
-            else:
-                allowed.append(request)
+        allowed = _allowed_of(producer, requests, partial(_why_delayed, self._limit_ms))
         if allowed:
             self._following(producer, allowed)
+
+
+def _why_not_encrypted(payload: bytes) -> BrokerError | None:
+    return None if is_encrypted(payload) else InvalidRequest("Messages must be encrypted")
+
+
+def _why_delayed(limit_ms: int, payload: bytes) -> BrokerError | None:
+    if not is_delayed_longer(payload, limit_ms):
+        return None
+    return NotAllowed(f"Exceeds max allowed delivery delay of {limit_ms} milliseconds")
+
+
+def _allowed_of(
+    producer: Producer,
+    requests: Sequence[AppendRequest],
+    why_refused: Callable[[bytes], BrokerError | None],
+) -> list[AppendRequest]:
+    """Those of a run whose payloads are not refused; ``producer`` is told of the others.
+
+    A producer that the first refusal ends (a replicator's) has nothing taken behind it: stored, it
+    would make the refused one a repeat.
+    """
+    allowed: list[AppendRequest] = []
+    for request in requests:
+        refusal = why_refused(payload_of(request))
+        if refusal is None:
+            allowed.append(request)
+            continue
+        producer.fail(request, refusal)
+        if producer.is_closed:
+            break
+    return allowed

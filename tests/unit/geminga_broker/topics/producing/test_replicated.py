@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 from tests.unit.geminga_broker.topics.producing.recognizing_repeats import open_topics, topics_over
 
+from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing.deduplication import UNKNOWN_REASON
@@ -45,13 +47,12 @@ async def topics(
 
 
 async def connected(
-    topics: TopicDirectory, name: str = REPLICATOR
+    topics: TopicDirectory, name: str = REPLICATOR, *, is_encrypting: bool = False
 ) -> tuple[ReplicatorProducer, NotedSession]:
     topic, session = await topics.get(NAME, create=True), NotedSession()
     closed: list[Producer] = []
-    producer = ReplicatorProducer(
-        session, ProducerRequest(1, name), connected_at_ms=0, on_closed=closed.append
-    )
+    request = ProducerRequest(1, name, is_encrypting=is_encrypting)
+    producer = ReplicatorProducer(session, request, connected_at_ms=0, on_closed=closed.append)
     producer.is_positioned = True
     await topic.connect_producer(producer)
     return producer, session
@@ -121,6 +122,57 @@ async def test_what_follows_a_refused_head_is_not_stored_before_it(
     await settle()
     assert stored(ledgers) == payloads
     assert receipts(session) == [(5, 0, False), (5, 1, False), (5, 2, False)]
+
+
+def delayed(entry_id: int) -> bytes:
+    metadata = api.MessageMetadata(producer_name="p", sequence_id=7, publish_time=1)
+    metadata.deliver_at_time = metadata.publish_time + 5000
+    return replicated_payload(metadata, b"m", source="east", position=(5, entry_id))
+
+
+def encrypted(entry_id: int) -> bytes:
+    metadata = api.MessageMetadata(producer_name="p", sequence_id=7, publish_time=1)
+    metadata.encryption_keys.add(key="k", value=b"v")
+    return replicated_payload(metadata, b"m", source="east", position=(5, entry_id))
+
+
+def limit_delays(policies: EffectivePolicies) -> EffectivePolicies:
+    return replace(policies, delayed=replace(policies.delayed, delay_max_ms=1000))
+
+
+def require_encryption(policies: EffectivePolicies) -> EffectivePolicies:
+    return replace(policies, publishing=replace(policies.publishing, requires_encryption=True))
+
+
+@pytest.mark.parametrize(
+    ("refusing", "payloads"),
+    [
+        (limit_delays, [payload(0), delayed(1), payload(2)]),
+        (require_encryption, [encrypted(0), payload(1), encrypted(2)]),
+    ],
+)
+async def test_what_follows_an_entry_that_a_policy_refuses_waits_until_that_changes(
+    topics: TopicDirectory,
+    ledgers: MemoryLedgers,
+    refusing: Callable[[EffectivePolicies], EffectivePolicies],
+    payloads: list[bytes],
+) -> None:
+    """It came in one run with the refused one, which would be a repeat once it is stored."""
+    topic = await topics.get(NAME, create=True)
+    allowing = topic.policies
+    topic.apply(refusing(allowing))
+    producer, session = await connected(topics, is_encrypting=True)
+    send(producer, payloads)
+    await settle()
+    assert stored(ledgers) == payloads[:1]
+    assert len(refusals(session)) == 1
+    assert producer.is_closed
+    topic.apply(allowing)
+    again, session = await connected(topics)
+    send(again, payloads)
+    await settle()
+    assert stored(ledgers) == payloads
+    assert receipts(session) == [(5, 0, True), (5, 1, False), (5, 2, False)]
 
 
 @pytest.mark.parametrize("snapshot_entries", [2, 1000])
