@@ -23,7 +23,7 @@ from geminga_cluster.namespaces import Namespaces
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.clusters import ClusterData
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.records.namespaces import DelayedDelivery, Policies
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import InvariantViolated
@@ -39,6 +39,10 @@ FROM_THE_FIRST = ConsumerOptions(initial_position="earliest")
 MESSAGES = 60
 BURST = 5
 LAST_MESSAGES = 5
+# Of so many messages one has a delay, where there are any with one. The readers here, which are
+# alone on their subscriptions, get it at once.
+DELAYED_EACH = 7
+DELAY_S = 2.0
 # Without faults nothing takes so long: a minute passes before a connection gone dark is noticed.
 CALM_S_MAX = 200.0
 # What is so for so long remains so: no event is on its way that a policy has changed.
@@ -165,6 +169,18 @@ class GeoClusters:
 
         await self._do(name, set_policies)
 
+    async def limit_delays(self, name: str, limit_ms: int) -> None:
+        """Have cluster ``name`` refuse messages with a longer delay; 0: any goes."""
+        self.world.note(f"{name} takes delays up to {limit_ms} ms")
+        policy = DelayedDelivery(tick_ms=1000, active=True, delay_max_ms=limit_ms)
+
+        async def set_policies(setup: Coordination) -> None:
+            await Namespaces(setup).update(
+                NAMESPACE, lambda policies: replace(policies, delayed_delivery=policy)
+            )
+
+        await self._do(name, set_policies)
+
     async def register(self, name: str, remote: str, record: ClusterData) -> None:
         """Tell cluster ``name`` where ``remote`` is."""
         self.world.note(f"{name} is told that {remote} is at {record.broker_service_url}")
@@ -182,29 +198,37 @@ class GeoClusters:
                 return
 
 
-async def live(
-    cluster: Cluster, book: Book, *, seconds: float, batching: Batching | None, keeps: bool
-) -> None:
-    """What applications of one cluster do: one sends, and one reads everything in the end.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """How one sends in its cluster, for about so many ``seconds``.
 
     ``keeps``: there is a subscription that keeps all messages; else the cluster's own are there
-    until they are replicated, and nobody reads.
+    until they are replicated, and nobody reads. ``delays``: some messages have a delay.
     """
+
+    seconds: float
+    batching: Batching | None = None
+    keeps: bool = True
+    delays: bool = False
+
+
+async def live(cluster: Cluster, book: Book, application: Application) -> None:
+    """What the application of a cluster does: it sends, and reads everything in the end."""
     async with cluster.client("client") as client:
-        if keeps:
+        if application.keeps:
             async with await client.consumer(str(TOPIC), READER, **FROM_THE_FIRST):
                 pass
-        producer = await _producer(client, cluster.name, batching)
+        producer = await _producer(client, cluster.name, application.batching)
         book.sent[cluster.name] = []
         book.is_ready.release()
         await book.are_replicating.wait()
-        await _send(producer, book.sent[cluster.name], cluster.name, MESSAGES, seconds)
+        await _send(producer, book.sent[cluster.name], cluster.name, MESSAGES, application)
         book.has_sent.release()
         await book.is_calm.wait()
-        await _send(producer, book.sent[cluster.name], cluster.name, LAST_MESSAGES, 0.0)
+        await _send(producer, book.sent[cluster.name], cluster.name, LAST_MESSAGES, application)
         book.has_sent.release()
         await book.is_replicated.wait()
-        if keeps:
+        if application.keeps:
             end = f"{cluster.name}/end".encode()
             await producer.send(end)
             book.read[cluster.name] = [each async for each in _read(client, end)]
@@ -222,15 +246,17 @@ async def _producer(client: Client, name: str, batching: Batching | None) -> Pro
 
 
 async def _send(
-    producer: Producer[bytes], sent: list[bytes], name: str, count: int, seconds: float
+    producer: Producer[bytes], sent: list[bytes], name: str, count: int, application: Application
 ) -> None:
     """Send so many more, and wait for all receipts. Raises where one is refused."""
     receipts: list[asyncio.Task[MessageId]] = []
     for number in range(count):
         sent.append(b"%s/%06d" % (name.encode(), len(sent)))
-        receipts.append(asyncio.ensure_future(producer.send(sent[-1])))
+        is_delayed = application.delays and number % DELAYED_EACH == 0
+        delay_s = DELAY_S if is_delayed else None
+        receipts.append(asyncio.ensure_future(producer.send(sent[-1], deliver_after=delay_s)))
         if number % BURST == 0:
-            await asyncio.sleep(seconds / count * BURST)
+            await asyncio.sleep(application.seconds / MESSAGES * BURST)
     await asyncio.gather(*receipts)
 
 

@@ -24,6 +24,7 @@ from tests.simulation.geo import (
     LAST_MESSAGES,
     MESSAGES,
     NAMESPACE,
+    Application,
     Book,
     GeoClusters,
     check,
@@ -57,6 +58,7 @@ WHOLE_S_MAX = 2.0
 CUT_S_MAX = 2.0
 CHANGES_MAX = 3
 CHANGED_S_MAX = 3.0
+SHORT_DELAY_MS = 1000
 SHAPES = (Shape(), Shape(), Shape(brokers=2), Shape(3, 1, Sizes(3, 2, 2)))
 NOWHERE = ClusterData(broker_service_url="pulsar://nowhere:6650")
 
@@ -64,8 +66,8 @@ NOWHERE = ClusterData(broker_service_url="pulsar://nowhere:6650")
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What a story is told on. ``keeping`` are the clusters with a subscription that keeps all; the
-    others' logs are trimmed as soon as they are replicated. ``changes``: so often does an operator
-    change something."""
+    others' logs are trimmed as soon as they are replicated. ``delaying`` is the one that sends
+    messages with a delay. ``changes``: so often does an operator change something."""
 
     shapes: Mapping[str, Shape]
     menu: FaultMenu
@@ -73,6 +75,7 @@ class Setting:
     ledgers: LedgerConfig
     batching: Batching | None
     keeping: frozenset[str]
+    delaying: str
     changes: int
     are_links_cut: bool
 
@@ -93,6 +96,7 @@ class Setting:
             random.choice((None, Batching())),
             # Of what was trimmed a cluster that is added again gets nothing.
             frozenset(NAMES if changes else (*random.sample(NAMES, 2),)),
+            random.choice(NAMES),
             changes,
             random.random() < 0.7,
         )
@@ -130,13 +134,16 @@ async def unload(broker: Broker) -> None:
     await broker.ownership.unload_namespace(NAMESPACE)
 
 
-async def change_replication(geo: GeoClusters, book: Book, changes: int, chance: Random) -> None:
-    """Take clusters out and add them again, change where they are, move topics."""
-    for _ in range(changes):
-        await asyncio.sleep(chance.random() * SEND_S / changes)
+async def change_replication(
+    geo: GeoClusters, book: Book, setting: Setting, chance: Random
+) -> None:
+    """Take clusters out and add them again, change where they are, refuse what comes from one,
+    move topics."""
+    for _ in range(setting.changes):
+        await asyncio.sleep(chance.random() * SEND_S / setting.changes)
         name = chance.choice(NAMES)
         remote = chance.choice(geo.others(name))
-        what = chance.randrange(4)
+        what = chance.randrange(5)
         if what < 2:
             book.interrupted.add((name, remote))
             await geo.replicate(name, [each for each in geo.others(name) if each != remote])
@@ -146,6 +153,11 @@ async def change_replication(geo: GeoClusters, book: Book, changes: int, chance:
             await geo.register(name, remote, NOWHERE)
             await asyncio.sleep(chance.random() * CHANGED_S_MAX)
             await geo.register(name, remote, geo.record(remote))
+        elif what == 3:
+            strict = chance.choice(geo.others(setting.delaying))
+            await geo.limit_delays(strict, SHORT_DELAY_MS)
+            await asyncio.sleep(chance.random() * CHANGED_S_MAX)
+            await geo.limit_delays(strict, 0)
         else:
             cluster = geo.clusters[name]
             for broker in cluster.brokers:
@@ -161,7 +173,7 @@ async def live_through(geo: GeoClusters, setting: Setting, book: Book, chance: R
         await geo.until_replicated()  # what is published before is not sent
     book.are_replicating.set()
     async with FaultInjector(geo.world, setting.menu, geo.hosts):
-        tasks = [asyncio.create_task(change_replication(geo, book, setting.changes, chance))]
+        tasks = [asyncio.create_task(change_replication(geo, book, setting, chance))]
         cutting = asyncio.create_task(cut_links(geo, chance))
         if not setting.are_links_cut:
             cutting.cancel()
@@ -190,14 +202,13 @@ async def story(setting: Setting) -> Book:
                 for name, cluster in geo.clusters.items():
                     client = cluster.place.host("client")
                     client.start(lambda _: asyncio.Event().wait())
-                    life = live(
-                        cluster,
-                        book,
+                    application = Application(
                         seconds=SEND_S,
                         batching=setting.batching,
                         keeps=name in setting.keeping,
+                        delays=name == setting.delaying,
                     )
-                    tasks.create_task(_done(client.run(life)))
+                    tasks.create_task(_done(client.run(live(cluster, book, application))))
                 await book.told(book.is_ready)
                 await live_through(geo, setting, book, chance)
         except ExceptionGroup as group:  # of the story's tasks the first that failed tells why

@@ -1,0 +1,151 @@
+"""Bugs planted in replication, one promise broken by each, as ``planted`` has them of all else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
+
+import pytest
+
+from geminga_broker.errors import BrokerError
+from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.replication.channel import ReplicationChannel
+from geminga_broker.replication.replicator import Replicator
+from geminga_broker.topics.producing import publish_gate
+from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.sequence_ids import Verdict
+from geminga_broker.topics.producing.source_positions import SourcePositions
+from geminga_broker.topics.topic_replication import TopicReplication
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata
+from geminga_protocol.pulsar.replication import SourcePosition
+from geminga_runtime.errors import GemingaError
+
+
+def take_all_for_new(patch: pytest.MonkeyPatch) -> None:
+    """A cluster stores whatever another one sends."""
+
+    def all_new(_: SourcePositions, name: str, positions: Sequence[SourcePosition]) -> bool:
+        del name, positions
+        return True
+
+    patch.setattr(SourcePositions, "all_new", all_new)
+
+
+def take_the_last_for_new(patch: pytest.MonkeyPatch) -> None:
+    """The very entry that was stored last counts as new when it comes again."""
+    honest = SourcePositions.judge
+
+    def judge(positions: SourcePositions, name: str, position: SourcePosition) -> Verdict:
+        is_last = position == positions._stored.get(name)
+        return Verdict.NEW if is_last else honest(positions, name, position)
+
+    patch.setattr(SourcePositions, "judge", judge)
+
+
+def forget_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
+    """What is being stored counts as new until it is."""
+
+    def taken(_: SourcePositions, name: str, position: SourcePosition) -> None:
+        del name, position
+
+    patch.setattr(SourcePositions, "taken", taken)
+
+
+def believe_snapshots_alone(patch: pytest.MonkeyPatch) -> None:
+    """A topic that is loaded does not find positions in its entries (upstream's #25861)."""
+
+    def found_stored(_: SourcePositions, metadata: MessageMetadata, cluster: str) -> bool:
+        del cluster
+        return bool(metadata.replicated_from)
+
+    patch.setattr(SourcePositions, "found_stored", found_stored)
+
+
+def store_behind_the_refused(patch: pytest.MonkeyPatch) -> None:
+    """Of a run with an entry that is refused the others are stored (upstream's #26113)."""
+
+    def allowed_of(
+        producer: Producer,
+        requests: Sequence[AppendRequest],
+        why_refused: Callable[[bytes], BrokerError | None],
+    ) -> list[AppendRequest]:
+        allowed: list[AppendRequest] = []
+        for request in requests:
+            refusal = why_refused(payload_of(request))
+            if refusal is None:
+                allowed.append(request)
+            else:
+                producer.fail(request, refusal)
+        return allowed
+
+    patch.setattr(publish_gate, "_allowed_of", allowed_of)
+
+
+def pass_over_the_refused(patch: pytest.MonkeyPatch) -> None:
+    """A replicator takes a refusal for a receipt."""
+
+    def send_error(channel: ReplicationChannel, error: api.CommandSendError) -> None:
+        del error
+        for each in list(channel._pending)[:1]:
+            channel._settle(each.sequence_id, None, None)
+
+    patch.setattr(ReplicationChannel, "send_error", send_error)
+
+
+def move_cursors_early(patch: pytest.MonkeyPatch) -> None:
+    """A replicator's cursor passes what was sent, receipt or not."""
+    honest = Replicator._take
+
+    def take(
+        replicator: Replicator, channel: ReplicationChannel, position: Position, payload: bytes
+    ) -> bytes | None:
+        version = honest(replicator, channel, position, payload)
+        replicator._done(replicator._position)
+        return version
+
+    patch.setattr(Replicator, "_take", take)
+
+
+def go_on_behind_what_was_sent(patch: pytest.MonkeyPatch) -> None:
+    """A replicator that begins again does so behind all that it had sent."""
+    take, failed = Replicator._take, Replicator._failed
+    sent: WeakKeyDictionary[Replicator, Position] = WeakKeyDictionary()
+
+    def take_and_note(
+        replicator: Replicator, channel: ReplicationChannel, position: Position, payload: bytes
+    ) -> bytes | None:
+        version = take(replicator, channel, position, payload)
+        sent[replicator] = replicator._position
+        return version
+
+    def fail_and_go_on(replicator: Replicator, error: GemingaError) -> None:
+        failed(replicator, error)
+        if replicator in sent:
+            replicator._done(sent[replicator])
+
+    patch.setattr(Replicator, "_take", take_and_note)
+    patch.setattr(Replicator, "_failed", fail_and_go_on)
+
+
+def forget_what_has_no_receipt(patch: pytest.MonkeyPatch) -> None:
+    """A replicator that comes back over another connection takes for stored what it had sent."""
+    honest = ReplicationChannel._resume
+
+    def resume(channel: ReplicationChannel, connection: object) -> None:
+        for each in list(channel._pending):
+            channel._settle(each.sequence_id, None, None)
+        honest(channel, connection)  # type: ignore[arg-type]
+
+    patch.setattr(ReplicationChannel, "_resume", resume)
+
+
+def trim_what_is_not_replicated(patch: pytest.MonkeyPatch) -> None:
+    """Replicators' cursors do not hold a log."""
+
+    def cursors(_: TopicReplication) -> list[Cursor]:
+        return []
+
+    patch.setattr(TopicReplication, "cursors", cursors)
