@@ -38,7 +38,7 @@ test: $(BIN)/.develops  ## linters, types, import rules, all tests but the long 
 
 test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out (45 min at most)
 	@$(PYTEST) -m full --timeout 1800 $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
-	@$(if $(ARGS),true,$(MAKE) --no-print-directory simulate SEEDS=746 GEMINGA_SEED_FIRST=1000)
+	@$(if $(ARGS),true,$(MAKE) --no-print-directory simulate SEEDS=778 GEMINGA_SEED_FIRST=1000)
 
 # Needs a JDK, and Apache's jars: from the Apache Pulsar in PULSAR_HOME, or from Maven Central by `mvn` (the
 # first time: 420 MB, into the user's cache), or as class paths in BOOKKEEPER_CLASSPATH and PULSAR_CLIENT_CLASSPATH.

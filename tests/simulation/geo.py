@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass, field, replace
 
 from tests.simulation.cluster import PATIENT, Cluster, Shape
+from tests.simulation.verdicts import raise_loop_failures
 
 from geminga import Batching, Client, ClientError, ConsumerOptions, MessageId, Producer
 from geminga_broker.replication.config import ReplicationConfig
@@ -63,7 +64,7 @@ class Book:
     # What the applications of each cluster tell the story: they have a producer; all is stored.
     is_ready: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     has_sent: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
-    # What the story tells them.
+    # What the story tells them: to begin, that the last messages may follow, and to read.
     are_replicating: asyncio.Event = field(default_factory=asyncio.Event)
     is_calm: asyncio.Event = field(default_factory=asyncio.Event)
     is_replicated: asyncio.Event = field(default_factory=asyncio.Event)
@@ -200,13 +201,14 @@ class GeoClusters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """How one sends in its cluster, for about so many ``seconds``.
+    """How one sends so many ``messages`` in its cluster, for about so many ``seconds``.
 
     ``keeps``: there is a subscription that keeps all messages; else the cluster's own are there
     until they are replicated, and nobody reads. ``delays``: some messages have a delay.
     """
 
     seconds: float
+    messages: int = MESSAGES
     batching: Batching | None = None
     keeps: bool = True
     delays: bool = False
@@ -222,16 +224,48 @@ async def live(cluster: Cluster, book: Book, application: Application) -> None:
         book.sent[cluster.name] = []
         book.is_ready.release()
         await book.are_replicating.wait()
-        await _send(producer, book.sent[cluster.name], cluster.name, MESSAGES, application)
+        sent = book.sent[cluster.name]
+        await _send(producer, sent, cluster.name, application)
         book.has_sent.release()
         await book.is_calm.wait()
-        await _send(producer, book.sent[cluster.name], cluster.name, LAST_MESSAGES, application)
+        last = replace(application, messages=LAST_MESSAGES, seconds=0.0)
+        await _send(producer, sent, cluster.name, last)
         book.has_sent.release()
         await book.is_replicated.wait()
         if application.keeps:
             end = f"{cluster.name}/end".encode()
             await producer.send(end)
             book.read[cluster.name] = [each async for each in _read(client, end)]
+
+
+async def tell(
+    geo: GeoClusters,
+    book: Book,
+    applications: Mapping[str, Application],
+    go_on: Callable[[], Awaitable[None]],
+) -> None:
+    """Have the ``applications`` live, by cluster, while ``go_on`` tells the story. Raises what the
+    first that failed did."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for name, cluster in geo.clusters.items():
+                client = cluster.place.host("client")
+                client.start(lambda _: asyncio.Event().wait())
+                life = live(cluster, book, applications[name])
+                tasks.create_task(_done(client.run(life)))
+            await book.told(book.is_ready)
+            await go_on()
+            book.is_calm.set()
+            await book.told(book.has_sent)
+            await geo.until_replicated()
+            book.is_replicated.set()
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group
+    raise_loop_failures(geo.world)
+
+
+async def _done(future: asyncio.Future[None]) -> None:
+    await future
 
 
 async def _producer(client: Client, name: str, batching: Batching | None) -> Producer[bytes]:
@@ -246,17 +280,17 @@ async def _producer(client: Client, name: str, batching: Batching | None) -> Pro
 
 
 async def _send(
-    producer: Producer[bytes], sent: list[bytes], name: str, count: int, application: Application
+    producer: Producer[bytes], sent: list[bytes], name: str, application: Application
 ) -> None:
     """Send so many more, and wait for all receipts. Raises where one is refused."""
     receipts: list[asyncio.Task[MessageId]] = []
-    for number in range(count):
+    for number in range(application.messages):
         sent.append(b"%s/%06d" % (name.encode(), len(sent)))
         is_delayed = application.delays and number % DELAYED_EACH == 0
         delay_s = DELAY_S if is_delayed else None
         receipts.append(asyncio.ensure_future(producer.send(sent[-1], deliver_after=delay_s)))
         if number % BURST == 0:
-            await asyncio.sleep(application.seconds / MESSAGES * BURST)
+            await asyncio.sleep(application.seconds / application.messages * BURST)
     await asyncio.gather(*receipts)
 
 

@@ -22,7 +22,7 @@ SHARES = {
     "messaging": 50,
     "proxy": 10,
     "reading": 25,
-    "replication": 40,
+    "replication": 20,
     "tailing": 30,
     "takeover": 25,
 }

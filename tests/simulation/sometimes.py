@@ -25,7 +25,7 @@ class Rare(Enum):
     """What replication comes to only where something has gone wrong, or was changed."""
 
     REPEAT = "an entry was stored already"
-    UNDER_WAY = "an entry came again while it was being stored"
+    UNDER_WAY = "a replicator came back while what it had sent was being stored"
     SENT_AGAIN = "entries without a receipt were sent on another connection"
     REWOUND = "a replicator began again where its cursor stands"
     REFUSED = "a broker refused an entry"
@@ -55,8 +55,8 @@ def counting() -> Generator[Counter[Rare]]:
 
             patch.setattr(owner, method, counted)
 
-        verdicts = {Verdict.STORED: Rare.REPEAT, Verdict.UNKNOWN: Rare.UNDER_WAY}
-        count(SourcePositions, "judge", lambda verdict, *_: verdicts.get(verdict))
+        count(SourcePositions, "judge", _of_verdict)
+        count(SourcePositions, "is_under_way", _of_waiting)
         count(SourcePositions, "found_stored", _of_found)
         count(ReplicatorProducer, "fail", lambda *_: Rare.REFUSED)
         count(ReplicationChannel, "_resume", _of_resumed)
@@ -64,6 +64,14 @@ def counting() -> Generator[Counter[Rare]]:
         count(Replicator, "_open", _of_opened)
         count(TopicReplication, "_remove", lambda *_: Rare.REMOVED)
         yield seen
+
+
+def _of_verdict(verdict: Verdict, *_: object) -> Rare | None:
+    return Rare.REPEAT if verdict is Verdict.STORED else None
+
+
+def _of_waiting(waits: object, *_: object) -> Rare | None:
+    return Rare.UNDER_WAY if waits else None
 
 
 def _of_found(is_one: object, *_: object) -> Rare | None:
