@@ -232,9 +232,11 @@ async def live(cluster: Cluster, book: Book, application: Application) -> None:
         await _send(producer, sent, cluster.name, last)
         book.has_sent.release()
         await book.is_replicated.wait()
-        if application.keeps:
-            end = f"{cluster.name}/end".encode()
-            await producer.send(end)
+        end = f"{cluster.name}/end".encode()
+        await producer.send(end)
+    if application.keeps:
+        # What an older connection may have come to must not keep anybody from reading.
+        async with cluster.client("client") as client:
             book.read[cluster.name] = [each async for each in _read(client, end)]
 
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import permutations
 from random import Random
 
 import pytest
@@ -23,13 +21,13 @@ from tests.simulation.cluster import IMPATIENT, PATIENT, SHORT_FAULTS, Shape
 from tests.simulation.geo import (
     LAST_MESSAGES,
     MESSAGES,
-    NAMESPACE,
     Application,
     Book,
     GeoClusters,
     check,
     tell,
 )
+from tests.simulation.geo_faults import change_replication, cut_links, strike
 from tests.simulation.owner import Sizes
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.planted_replication import (
@@ -48,12 +46,8 @@ from tests.simulation.sometimes import Rare, counting
 from tests.simulation.verdicts import results
 
 from geminga import Batching
-from geminga_broker.broker import Broker
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_ledger import LedgerConfig
-from geminga_protocol.records.clusters import ClusterData
-from geminga_runtime.errors import GemingaError
-from geminga_simulation.errors import HostCrashed
 from geminga_simulation.faults import FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
@@ -68,21 +62,16 @@ NAMES = ("east", "west", "north")
 SEND_S = 5.0
 FAULTY_S = 15.0
 TIME_LIMIT_S = 900.0
-# Between two cuts of links, and how long each lasts.
-WHOLE_S_MAX = 2.0
-CUT_S_MAX = 2.0
 CHANGES_MAX = 3
-CHANGED_S_MAX = 3.0
-SHORT_DELAY_MS = 1000
 SHAPES = (Shape(), Shape(), Shape(brokers=2), Shape(3, 1, Sizes(3, 2, 2)))
-NOWHERE = ClusterData(broker_service_url="pulsar://nowhere:6650")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What a story is told on. ``keeping`` are the clusters with a subscription that keeps all; the
     others' logs are trimmed as soon as they are replicated. ``delaying`` is the one that sends
-    messages with a delay. ``changes``: so often does an operator change something."""
+    messages with a delay. So often an operator ``changes`` something, so many ``strikes`` hit a
+    whole cluster."""
 
     shapes: Mapping[str, Shape]
     menu: FaultMenu
@@ -92,6 +81,7 @@ class Setting:
     keeping: frozenset[str]
     delaying: str
     changes: int
+    strikes: int
     are_links_cut: bool
 
     @classmethod
@@ -113,73 +103,9 @@ class Setting:
             frozenset(NAMES if changes else (*random.sample(NAMES, 2),)),
             random.choice(NAMES),
             changes,
+            random.choice((0, 0, 1, 2)),
             random.random() < 0.7,
         )
-
-
-async def cut_links(geo: GeoClusters, chance: Random) -> None:
-    """Break what two clusters are connected by, again and again, each time in another way. Never
-    ends; when it is cancelled, all is whole."""
-    world = geo.world
-    while True:
-        await asyncio.sleep(chance.random() * WHOLE_S_MAX)
-        one, other = chance.choice(list(permutations(geo.clusters.values(), 2)))
-        pairs = [(a.name, b.name) for a in one.brokers for b in other.brokers]
-        way = chance.randrange(4)
-        try:
-            if way < 2:
-                for pair in pairs:
-                    world.note(f"{pair[0]} hears nothing of {pair[1]}")
-                    world.network.cut(*reversed(pair), is_one_way=bool(way))
-            for stream in world.network.streams():
-                if (stream.host, stream.peer.host) in pairs:
-                    world.note(f"stream {stream.host}>{stream.peer.host} breaks")
-                    if way == 2:
-                        world.network.reset(stream)
-                    elif way == 3:
-                        world.network.darken(stream)
-            await asyncio.sleep(chance.random() * CUT_S_MAX)
-        finally:
-            for pair in pairs:
-                world.network.heal(*pair)
-
-
-async def unload(broker: Broker) -> None:
-    """Have another broker, or the same one, load the topic."""
-    await broker.ownership.unload_namespace(NAMESPACE)
-
-
-async def change_replication(
-    geo: GeoClusters, book: Book, setting: Setting, chance: Random
-) -> None:
-    """Take clusters out and add them again, change where they are, refuse what comes from one,
-    move topics."""
-    for _ in range(setting.changes):
-        await asyncio.sleep(chance.random() * SEND_S / setting.changes)
-        name = chance.choice(NAMES)
-        remote = chance.choice(geo.others(name))
-        what = chance.randrange(5)
-        if what < 2:
-            book.interrupted.add((name, remote))
-            await geo.replicate(name, [each for each in geo.others(name) if each != remote])
-            await asyncio.sleep(chance.random() * CHANGED_S_MAX)
-            await geo.replicate(name, geo.others(name))
-        elif what == 2:
-            await geo.register(name, remote, NOWHERE)
-            await asyncio.sleep(chance.random() * CHANGED_S_MAX)
-            await geo.register(name, remote, geo.record(remote))
-        elif what == 3:
-            strict = chance.choice(geo.others(setting.delaying))
-            await geo.limit_delays(strict, SHORT_DELAY_MS)
-            await asyncio.sleep(chance.random() * CHANGED_S_MAX)
-            await geo.limit_delays(strict, 0)
-        else:
-            cluster = geo.clusters[name]
-            for broker in cluster.brokers:
-                with suppress(GemingaError, HostCrashed):
-                    await cluster.do(
-                        broker, lambda each: each.ownership.unload_namespace(NAMESPACE)
-                    )
 
 
 async def live_through(geo: GeoClusters, setting: Setting, book: Book, chance: Random) -> None:
@@ -188,7 +114,11 @@ async def live_through(geo: GeoClusters, setting: Setting, book: Book, chance: R
         await geo.until_replicated()  # what is published before is not sent
     book.are_replicating.set()
     async with FaultInjector(geo.world, setting.menu, geo.hosts):
-        tasks = [asyncio.create_task(change_replication(geo, book, setting, chance))]
+        changes = change_replication(geo, book, setting.changes, setting.delaying, SEND_S, chance)
+        tasks = [
+            asyncio.create_task(changes),
+            asyncio.create_task(strike(geo, setting.strikes, SEND_S, chance)),
+        ]
         cutting = asyncio.create_task(cut_links(geo, chance))
         if not setting.are_links_cut:
             cutting.cancel()
