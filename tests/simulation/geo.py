@@ -9,22 +9,43 @@ the only thing the checks go by.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tests.simulation.cluster import PATIENT, Cluster, Shape
 from tests.simulation.verdicts import raise_loop_failures
 
-from geminga import Batching, Client, ClientError, ConsumerOptions, MessageId, Producer
+from geminga import (
+    Batching,
+    BytesSchema,
+    Client,
+    ClientError,
+    ConsumerOptions,
+    Message,
+    MessageId,
+    Producer,
+    SchemaInfo,
+)
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.namespaces import Namespaces
 from geminga_ledger import LedgerConfig
+from geminga_protocol.pulsar.enums import SchemaType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.clusters import ClusterData
-from geminga_protocol.records.namespaces import DelayedDelivery, Policies
+from geminga_protocol.records.namespaces import DelayedDelivery, DispatchRate, Policies
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import InvariantViolated
@@ -44,6 +65,8 @@ LAST_MESSAGES = 5
 # alone on their subscriptions, get it at once.
 DELAYED_EACH = 7
 DELAY_S = 2.0
+# What each cluster sends last of all ends so; it is not looked for elsewhere.
+END = b"/end"
 # Without faults nothing takes so long: a minute passes before a connection gone dark is noticed.
 CALM_S_MAX = 200.0
 # What is so for so long remains so: no event is on its way that a policy has changed.
@@ -59,6 +82,8 @@ class Book:
     names: tuple[str, ...]
     sent: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
     read: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
+    # Of each message read the definition of its schema, by the version that the message tells.
+    schemas: dict[str, dict[bytes, bytes]] = field(default_factory=dict[str, dict[bytes, bytes]])
     # (from, to): for some time the one was not to be replicated to the other.
     interrupted: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     # What the applications of each cluster tell the story: they have a producer; all is stored.
@@ -160,27 +185,26 @@ class GeoClusters:
 
     async def replicate(self, name: str, remotes: Iterable[str]) -> None:
         """Have the namespace replicated from cluster ``name`` to ``remotes``."""
-        wanted = (name, *remotes)
-        self.world.note(f"in {name} the namespace is of {wanted}")
-
-        async def set_policies(setup: Coordination) -> None:
-            await Namespaces(setup).update(
-                NAMESPACE, lambda policies: replace(policies, replication_clusters=wanted)
-            )
-
-        await self._do(name, set_policies)
+        await self._change(name, replication_clusters=(name, *remotes))
 
     async def limit_delays(self, name: str, limit_ms: int) -> None:
         """Have cluster ``name`` refuse messages with a longer delay; 0: any goes."""
-        self.world.note(f"{name} takes delays up to {limit_ms} ms")
         policy = DelayedDelivery(tick_ms=1000, active=True, delay_max_ms=limit_ms)
+        await self._change(name, delayed_delivery=policy)
 
-        async def set_policies(setup: Coordination) -> None:
-            await Namespaces(setup).update(
-                NAMESPACE, lambda policies: replace(policies, delayed_delivery=policy)
-            )
+    async def limit_rate(self, name: str, messages_per_s: int) -> None:
+        """Have cluster ``name`` replicate no faster; -1: as fast as it can."""
+        await self._change(
+            name, replicator_dispatch_rate={name: DispatchRate(messages=messages_per_s)}
+        )
 
-        await self._do(name, set_policies)
+    async def _change(self, name: str, **policies: Any) -> None:
+        self.world.note(f"policies of {name}: {policies}")
+
+        async def update(setup: Coordination) -> None:
+            await Namespaces(setup).update(NAMESPACE, lambda known: replace(known, **policies))
+
+        await self._do(name, update)
 
     async def register(self, name: str, remote: str, record: ClusterData) -> None:
         """Tell cluster ``name`` where ``remote`` is."""
@@ -204,7 +228,8 @@ class Application:
     """How one sends so many ``messages`` in its cluster, for about so many ``seconds``.
 
     ``keeps``: there is a subscription that keeps all messages; else the cluster's own are there
-    until they are replicated, and nobody reads. ``delays``: some messages have a delay.
+    until they are replicated, and nobody reads. ``delays``: some messages have a delay;
+    ``has_schema``: all have the schema of their cluster.
     """
 
     seconds: float
@@ -212,6 +237,7 @@ class Application:
     batching: Batching | None = None
     keeps: bool = True
     delays: bool = False
+    has_schema: bool = False
 
 
 async def live(cluster: Cluster, book: Book, application: Application) -> None:
@@ -220,7 +246,7 @@ async def live(cluster: Cluster, book: Book, application: Application) -> None:
         if application.keeps:
             async with await client.consumer(str(TOPIC), READER, **FROM_THE_FIRST):
                 pass
-        producer = await _producer(client, cluster.name, application.batching)
+        producer = await _producer(client, cluster.name, application)
         book.sent[cluster.name] = []
         book.is_ready.release()
         await book.are_replicating.wait()
@@ -232,12 +258,14 @@ async def live(cluster: Cluster, book: Book, application: Application) -> None:
         await _send(producer, sent, cluster.name, last)
         book.has_sent.release()
         await book.is_replicated.wait()
-        end = f"{cluster.name}/end".encode()
+        end = cluster.name.encode() + END
         await producer.send(end)
     if application.keeps:
         # What an older connection may have come to must not keep anybody from reading.
         async with cluster.client("client") as client:
-            book.read[cluster.name] = [each async for each in _read(client, end)]
+            read = [each async for each in _read(client, end)]
+            book.read[cluster.name] = [each.data for each in read]
+            book.schemas[cluster.name] = await _definitions(client, read)
 
 
 async def tell(
@@ -270,12 +298,24 @@ async def _done(future: asyncio.Future[None]) -> None:
     await future
 
 
-async def _producer(client: Client, name: str, batching: Batching | None) -> Producer[bytes]:
+def schema_of(name: str) -> SchemaInfo:
+    """That of messages of cluster ``name``, which all others are compatible with."""
+    maybe = {"name": name, "type": ["null", "string"], "default": None}
+    record = {"type": "record", "name": "Order", "fields": [maybe]}
+    return SchemaInfo(SchemaType.JSON, definition=json.dumps(record).encode())
+
+
+async def _producer(client: Client, name: str, application: Application) -> Producer[bytes]:
     """A producer, however often no broker takes it at first."""
+    schema = BytesSchema(schema_of(name) if application.has_schema else None)
     while True:
         try:
             return await client.producer(
-                str(TOPIC), name=name, send_timeout_s=None, batching=batching
+                str(TOPIC),
+                schema=schema,
+                name=name,
+                send_timeout_s=None,
+                batching=application.batching,
             )
         except ClientError:
             await asyncio.sleep(RETRY_S)
@@ -296,7 +336,22 @@ async def _send(
     await asyncio.gather(*receipts)
 
 
-async def _read(client: Client, end: bytes) -> AsyncIterator[bytes]:
+async def _definitions(client: Client, messages: Iterable[Message[bytes]]) -> dict[bytes, bytes]:
+    """The definitions of their schemas in this cluster; of those that have one."""
+    by_version: dict[bytes, bytes] = {}
+    found: dict[bytes, bytes] = {}
+    for message in messages:
+        version = message.schema_version
+        if version is None:
+            continue
+        if version not in by_version:
+            info = await client.schema(str(TOPIC), version)
+            by_version[version] = b"" if info is None else info.definition
+        found[message.data] = by_version[version]
+    return found
+
+
+async def _read(client: Client, end: bytes) -> AsyncIterator[Message[bytes]]:
     """Everything in the topic before ``end``."""
     consumer = await client.consumer(str(TOPIC), READER, **FROM_THE_FIRST)
     while True:
@@ -305,7 +360,25 @@ async def _read(client: Client, end: bytes) -> AsyncIterator[bytes]:
         if message.data == end:
             return
         consumer.ack(message)
-        yield message.data
+        yield message
+
+
+def check_schemas(book: Book, having: Collection[str]) -> None:
+    """Everywhere each message tells the schema that it was sent with: those of the clusters
+    ``having`` one."""
+    for reader, found in book.schemas.items():
+        wanted = {
+            payload: schema_of(origin).definition
+            for origin in having
+            for payload in book.sent[origin]
+            if payload in set(book.read[reader])
+        }
+        ours = {each: known for each, known in found.items() if not each.endswith(END)}
+        if ours != wanted:
+            wrong = {
+                each for each in ours.keys() | wanted.keys() if ours.get(each) != wanted.get(each)
+            }
+            raise InvariantViolated(f"in {reader} other schemas than sent: {sorted(wrong)[:BURST]}")
 
 
 def check(book: Book, *, begins_at_first: bool) -> None:
@@ -316,8 +389,11 @@ def check(book: Book, *, begins_at_first: bool) -> None:
     """
     for reader, read in book.read.items():
         for origin, sent in book.sent.items():
-            found = [each for each in read if each.startswith(f"{origin}/".encode())]
-            found = [each for each in found if not each.endswith(b"/end")]
+            found = [
+                each
+                for each in read
+                if each.startswith(f"{origin}/".encode()) and not each.endswith(END)
+            ]
             if begins_at_first or (origin, reader) not in book.interrupted:
                 wanted = sent
             else:

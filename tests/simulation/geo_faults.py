@@ -23,6 +23,7 @@ WHOLE_S_MAX = 2.0
 CUT_S_MAX = 2.0
 CHANGED_S_MAX = 3.0
 SHORT_DELAY_MS = 1000
+LOW_RATE = 5
 NOWHERE = ClusterData(broker_service_url="pulsar://nowhere:6650")
 # A broker that stands still for so long has lost its topics to another, if there is one.
 FREEZE_S_MIN, FREEZE_S_MAX = 7.0, 12.0
@@ -66,13 +67,13 @@ async def change_replication(
     geo: GeoClusters, book: Book, changes: int, delaying: str, seconds: float, chance: Random
 ) -> None:
     """Take clusters out and add them again, change where they are, refuse what comes from one,
-    move topics: so many ``changes`` in about so many ``seconds``. ``delaying`` is the cluster whose
-    messages are refused."""
+    slow replication down, move topics: so many ``changes`` in about so many ``seconds``.
+    ``delaying`` is the cluster whose messages are refused."""
     for _ in range(changes):
         await asyncio.sleep(chance.random() * seconds / changes)
         name = chance.choice(list(geo.clusters))
         remote = chance.choice(geo.others(name))
-        what = chance.randrange(5)
+        what = chance.randrange(7)
         if what < 2:
             book.interrupted.add((name, remote))
             await geo.replicate(name, [each for each in geo.others(name) if each != remote])
@@ -82,11 +83,15 @@ async def change_replication(
             await geo.register(name, remote, NOWHERE)
             await asyncio.sleep(chance.random() * CHANGED_S_MAX)
             await geo.register(name, remote, geo.record(remote))
-        elif what == 3:
+        elif what in (3, 4):
             strict = chance.choice(geo.others(delaying))
             await geo.limit_delays(strict, SHORT_DELAY_MS)
             await asyncio.sleep(chance.random() * CHANGED_S_MAX)
             await geo.limit_delays(strict, 0)
+        elif what == 5:
+            await geo.limit_rate(name, LOW_RATE)
+            await asyncio.sleep(chance.random() * CHANGED_S_MAX)
+            await geo.limit_rate(name, -1)
         else:
             cluster = geo.clusters[name]
             for broker in cluster.brokers:

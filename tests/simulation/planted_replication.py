@@ -12,6 +12,7 @@ from geminga_broker.managed_ledger.append_request import AppendRequest, payload_
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.replication.channel import ReplicationChannel
+from geminga_broker.replication.remote_schemas import RemoteSchemas
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.topics.producing import publish_gate
 from geminga_broker.topics.producing.producers import Producer
@@ -149,3 +150,12 @@ def trim_what_is_not_replicated(patch: pytest.MonkeyPatch) -> None:
         return []
 
     patch.setattr(TopicReplication, "cursors", cursors)
+
+
+def keep_the_versions_of_schemas(patch: pytest.MonkeyPatch) -> None:
+    """A replicator tells other clusters the versions that schemas have in its own."""
+
+    def of(_: RemoteSchemas, version: bytes) -> bytes:
+        return version
+
+    patch.setattr(RemoteSchemas, "of", of)
