@@ -1,29 +1,18 @@
 """Clusters that replicate a topic to each other, on simulated hosts, and what clients do there.
 
 Each cluster is a site with a ZooKeeper, bookies and brokers of its own, and knows where the others
-are. One application in each sends numbered messages; operators change to which clusters the
-namespace is replicated. ``Book`` is what they did, and what each cluster's topic held in the end:
-the only thing the checks go by.
+are. One application in each sends numbered messages, and reads all that there is in the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import Counter
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-    Sequence,
-)
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.simulation.cluster import PATIENT, Cluster, Shape
+from tests.simulation.geo_book import END, LAST_MESSAGES, Book, schema_of
 from tests.simulation.verdicts import raise_loop_failures
 
 from geminga import (
@@ -35,14 +24,12 @@ from geminga import (
     Message,
     MessageId,
     Producer,
-    SchemaInfo,
 )
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.namespaces import Namespaces
 from geminga_ledger import LedgerConfig
-from geminga_protocol.pulsar.enums import SchemaType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.clusters import ClusterData
 from geminga_protocol.records.namespaces import DelayedDelivery, DispatchRate, Policies
@@ -56,48 +43,19 @@ NAMESPACE = NamespaceName("public", "geo")
 TOPIC = TopicName.parse(f"persistent://{NAMESPACE}/orders")
 READER = "reader"
 FROM_THE_FIRST = ConsumerOptions(initial_position="earliest")
-# What one application sends while there are faults, so many without a pause between; and then, when
-# all is calm.
+# What one application sends while there are faults, so many without a pause between.
 MESSAGES = 60
 BURST = 5
-LAST_MESSAGES = 5
 # Of so many messages one has a delay, where there are any with one. The readers here, which are
 # alone on their subscriptions, get it at once.
 DELAYED_EACH = 7
 DELAY_S = 2.0
-# What each cluster sends last of all ends so; it is not looked for elsewhere.
-END = b"/end"
 # Without faults nothing takes so long: a minute passes before a connection gone dark is noticed.
 CALM_S_MAX = 200.0
 # What is so for so long remains so: no event is on its way that a policy has changed.
 SETTLED_S = 3.0
 LOOK_S = 0.1
 RETRY_S = 0.5
-
-
-@dataclass(slots=True)
-class Book:
-    """What applications sent and what the topic of each cluster held, by cluster."""
-
-    names: tuple[str, ...]
-    sent: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
-    read: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
-    # Of each message read the definition of its schema, by the version that the message tells.
-    schemas: dict[str, dict[bytes, bytes]] = field(default_factory=dict[str, dict[bytes, bytes]])
-    # (from, to): for some time the one was not to be replicated to the other.
-    interrupted: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    # What the applications of each cluster tell the story: they have a producer; all is stored.
-    is_ready: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
-    has_sent: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
-    # What the story tells them: to begin, that the last messages may follow, and to read.
-    are_replicating: asyncio.Event = field(default_factory=asyncio.Event)
-    is_calm: asyncio.Event = field(default_factory=asyncio.Event)
-    is_replicated: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def told(self, what: asyncio.Semaphore) -> None:
-        """Return when all clusters have told it."""
-        for _ in self.names:
-            await what.acquire()
 
 
 class GeoClusters:
@@ -298,13 +256,6 @@ async def _done(future: asyncio.Future[None]) -> None:
     await future
 
 
-def schema_of(name: str) -> SchemaInfo:
-    """That of messages of cluster ``name``, which all others are compatible with."""
-    maybe = {"name": name, "type": ["null", "string"], "default": None}
-    record = {"type": "record", "name": "Order", "fields": [maybe]}
-    return SchemaInfo(SchemaType.JSON, definition=json.dumps(record).encode())
-
-
 async def _producer(client: Client, name: str, application: Application) -> Producer[bytes]:
     """A producer, however often no broker takes it at first."""
     schema = BytesSchema(schema_of(name) if application.has_schema else None)
@@ -361,55 +312,3 @@ async def _read(client: Client, end: bytes) -> AsyncIterator[Message[bytes]]:
             return
         consumer.ack(message)
         yield message
-
-
-def check_schemas(book: Book, having: Collection[str]) -> None:
-    """Everywhere each message tells the schema that it was sent with: those of the clusters
-    ``having`` one."""
-    for reader, found in book.schemas.items():
-        wanted = {
-            payload: schema_of(origin).definition
-            for origin in having
-            for payload in book.sent[origin]
-            if payload in set(book.read[reader])
-        }
-        ours = {each: known for each, known in found.items() if not each.endswith(END)}
-        if ours != wanted:
-            wrong = {
-                each for each in ours.keys() | wanted.keys() if ours.get(each) != wanted.get(each)
-            }
-            raise InvariantViolated(f"in {reader} other schemas than sent: {sorted(wrong)[:BURST]}")
-
-
-def check(book: Book, *, begins_at_first: bool) -> None:
-    """Each topic has every message of every cluster once, those of a cluster in its order.
-
-    Where replication ``begins_at_first`` of what there is, it may have been interrupted; else what
-    was sent before it was calm may be missing, but for what comes before one that is there.
-    """
-    for reader, read in book.read.items():
-        for origin, sent in book.sent.items():
-            found = [
-                each
-                for each in read
-                if each.startswith(f"{origin}/".encode()) and not each.endswith(END)
-            ]
-            if begins_at_first or (origin, reader) not in book.interrupted:
-                wanted = sent
-            else:
-                present = set(found)
-                wanted = [each for each in sent[:-LAST_MESSAGES] if each in present]
-                wanted += sent[-LAST_MESSAGES:]
-            if found != wanted:
-                raise InvariantViolated(_difference(origin, reader, wanted, found))
-
-
-def _difference(origin: str, reader: str, wanted: Sequence[bytes], found: Sequence[bytes]) -> str:
-    times = Counter(found)
-    lost = [each for each in wanted if each not in times]
-    repeated = [each for each, count in times.items() if count > 1]
-    return (
-        f"{reader} has of {origin} {len(found)} messages instead of {len(wanted)}: "
-        f"lost {lost[:BURST]}, repeated {repeated[:BURST]}"
-        + ("" if lost or repeated else ", in another order")
-    )

@@ -10,7 +10,8 @@ from itertools import permutations
 from random import Random
 
 from tests.simulation.cluster import Cluster
-from tests.simulation.geo import NAMESPACE, Book, GeoClusters
+from tests.simulation.geo import NAMESPACE, GeoClusters
+from tests.simulation.geo_book import Book
 
 from geminga_broker.broker import Broker
 from geminga_protocol.records.clusters import ClusterData

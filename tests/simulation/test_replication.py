@@ -19,15 +19,12 @@ from random import Random
 import pytest
 from tests.simulation.cluster import IMPATIENT, PATIENT, SHORT_FAULTS, Shape
 from tests.simulation.geo import (
-    LAST_MESSAGES,
     MESSAGES,
     Application,
-    Book,
     GeoClusters,
-    check,
-    check_schemas,
     tell,
 )
+from tests.simulation.geo_book import LAST_MESSAGES, Book, check, check_schemas
 from tests.simulation.geo_faults import change_replication, cut_links, strike
 from tests.simulation.owner import Sizes
 from tests.simulation.planted import Plant, found_by

@@ -16,11 +16,10 @@ from tests.simulation.cluster import Shape
 from tests.simulation.geo import (
     DELAY_S,
     Application,
-    Book,
     GeoClusters,
-    check,
     tell,
 )
+from tests.simulation.geo_book import Book, check
 from tests.simulation.planted import Plant
 from tests.simulation.planted_replication import (
     believe_snapshots_alone,
