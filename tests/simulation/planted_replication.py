@@ -16,6 +16,7 @@ from geminga_broker.replication.remote_schemas import RemoteSchemas
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.topics.producing import publish_gate
 from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.replicated import ReplicatorProducer
 from geminga_broker.topics.producing.sequence_ids import Verdict
 from geminga_broker.topics.producing.source_positions import SourcePositions
 from geminga_broker.topics.topic_replication import TopicReplication
@@ -85,6 +86,11 @@ def store_behind_the_refused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(publish_gate, "_allowed_of", allowed_of)
 
 
+def keep_who_was_refused(patch: pytest.MonkeyPatch) -> None:
+    """A replicator may go on sending behind an entry that was refused, until it rewinds."""
+    patch.setattr(ReplicatorProducer, "fail", Producer.fail)
+
+
 def pass_over_the_refused(patch: pytest.MonkeyPatch) -> None:
     """A replicator takes a refusal for a receipt."""
 
@@ -108,6 +114,16 @@ def move_cursors_early(patch: pytest.MonkeyPatch) -> None:
         return version
 
     patch.setattr(Replicator, "_take", take)
+
+
+def pass_what_waits(patch: pytest.MonkeyPatch) -> None:
+    """An entry that is not sent takes the cursor past those before it that have no receipt."""
+
+    def passed(replicator: Replicator, position: Position) -> None:
+        replicator._position = position
+        replicator._done(position)
+
+    patch.setattr(Replicator, "_passed", passed)
 
 
 def go_on_behind_what_was_sent(patch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from tests.simulation.geo_book import Book, check
 from tests.simulation.planted import Plant
 from tests.simulation.planted_replication import (
     believe_snapshots_alone,
+    keep_who_was_refused,
     move_cursors_early,
     pass_over_the_refused,
     store_behind_the_refused,
@@ -120,6 +121,7 @@ def test_what_is_stored_without_a_receipt_is_a_repeat_when_it_comes_again(story:
     ("plant", "story"),
     [
         (store_behind_the_refused, refuse_the_head),
+        (keep_who_was_refused, refuse_the_head),
         (pass_over_the_refused, refuse_the_head),
         (move_cursors_early, refuse_the_head),
         (take_all_for_new, LOST_RECEIPTS[0]),
