@@ -50,6 +50,8 @@ BURST = 5
 # alone on their subscriptions, get it at once.
 DELAYED_EACH = 7
 DELAY_S = 2.0
+# Of so many one is for some of the other clusters, or for none, where any are.
+SELECTED_EACH = 4
 # Without faults nothing takes so long: a minute passes before a connection gone dark is noticed.
 CALM_S_MAX = 200.0
 # What is so for so long remains so: no event is on its way that a policy has changed.
@@ -186,8 +188,8 @@ class Application:
     """How one sends so many ``messages`` in its cluster, for about so many ``seconds``.
 
     ``keeps``: there is a subscription that keeps all messages; else the cluster's own are there
-    until they are replicated, and nobody reads. ``delays``: some messages have a delay;
-    ``has_schema``: all have the schema of their cluster.
+    until they are replicated, and nobody reads. ``delays``: some messages have a delay.
+    ``selects``: some are not for all clusters. ``has_schema``: all have their cluster's schema.
     """
 
     seconds: float
@@ -195,6 +197,7 @@ class Application:
     batching: Batching | None = None
     keeps: bool = True
     delays: bool = False
+    selects: bool = False
     has_schema: bool = False
 
 
@@ -208,12 +211,11 @@ async def live(cluster: Cluster, book: Book, application: Application) -> None:
         book.sent[cluster.name] = []
         book.is_ready.release()
         await book.are_replicating.wait()
-        sent = book.sent[cluster.name]
-        await _send(producer, sent, cluster.name, application)
+        await _send(producer, book, cluster.name, application)
         book.has_sent.release()
         await book.is_calm.wait()
         last = replace(application, messages=LAST_MESSAGES, seconds=0.0)
-        await _send(producer, sent, cluster.name, last)
+        await _send(producer, book, cluster.name, last)
         book.has_sent.release()
         await book.is_replicated.wait()
         end = cluster.name.encode() + END
@@ -272,16 +274,21 @@ async def _producer(client: Client, name: str, application: Application) -> Prod
             await asyncio.sleep(RETRY_S)
 
 
-async def _send(
-    producer: Producer[bytes], sent: list[bytes], name: str, application: Application
-) -> None:
+async def _send(producer: Producer[bytes], book: Book, name: str, application: Application) -> None:
     """Send so many more, and wait for all receipts. Raises where one is refused."""
     receipts: list[asyncio.Task[MessageId]] = []
+    sent = book.sent[name]
     for number in range(application.messages):
-        sent.append(b"%s/%06d" % (name.encode(), len(sent)))
+        payload = b"%s/%06d" % (name.encode(), len(sent))
+        sent.append(payload)
         is_delayed = application.delays and number % DELAYED_EACH == 0
         delay_s = DELAY_S if is_delayed else None
-        receipts.append(asyncio.ensure_future(producer.send(sent[-1], deliver_after=delay_s)))
+        chosen = None
+        if application.selects and number % SELECTED_EACH == 1:
+            others = [each for each in book.names if each != name]
+            chosen = book.only_for[payload] = tuple(others[number % (len(others) + 1) :])
+        sending = producer.send(payload, deliver_after=delay_s, replicate_to=chosen)
+        receipts.append(asyncio.ensure_future(sending))
         if number % BURST == 0:
             await asyncio.sleep(application.seconds / application.messages * BURST)
     await asyncio.gather(*receipts)

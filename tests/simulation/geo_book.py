@@ -28,6 +28,8 @@ class Book:
 
     names: tuple[str, ...]
     sent: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
+    # Messages that are for some other clusters alone, or for none.
+    only_for: dict[bytes, tuple[str, ...]] = field(default_factory=dict[bytes, tuple[str, ...]])
     read: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
     # Of each message read the definition of its schema, by the version that the message tells.
     schemas: dict[str, dict[bytes, bytes]] = field(default_factory=dict[str, dict[bytes, bytes]])
@@ -84,22 +86,25 @@ def check(book: Book, *, begins_at_first: bool) -> None:
                 for each in read
                 if each.startswith(f"{origin}/".encode()) and not each.endswith(END)
             ]
-            if begins_at_first or (origin, reader) not in book.interrupted:
-                wanted = sent
-            else:
-                present = set(found)
-                wanted = [each for each in sent[:-LAST_MESSAGES] if each in present]
-                wanted += sent[-LAST_MESSAGES:]
+            is_whole = begins_at_first or (origin, reader) not in book.interrupted
+            needed = set(sent if is_whole else sent[-LAST_MESSAGES:]) | set(found)
+            wanted = [
+                each
+                for each in sent
+                if each in needed and reader in (origin, *book.only_for.get(each, (reader,)))
+            ]
             if found != wanted:
                 raise InvariantViolated(_difference(origin, reader, wanted, found))
 
 
 def _difference(origin: str, reader: str, wanted: Sequence[bytes], found: Sequence[bytes]) -> str:
     times = Counter(found)
-    lost = [each for each in wanted if each not in times]
-    repeated = [each for each, count in times.items() if count > 1]
-    return (
-        f"{reader} has of {origin} {len(found)} messages instead of {len(wanted)}: "
-        f"lost {lost[:NAMED_MAX]}, repeated {repeated[:NAMED_MAX]}"
-        + ("" if lost or repeated else ", in another order")
+    differences = {
+        "lost": [each for each in wanted if each not in times],
+        "repeated": [each for each, count in times.items() if count > 1],
+        "not for it": sorted(times.keys() - set(wanted)),
+    }
+    told = [f"{what}: {which[:NAMED_MAX]}" for what, which in differences.items() if which]
+    return f"{reader} has of {origin} {len(found)} messages instead of {len(wanted)}, " + (
+        "; ".join(told) or "in another order"
     )

@@ -12,6 +12,8 @@ from geminga_broker.managed_ledger.append_request import AppendRequest, payload_
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.replication.channel import ReplicationChannel
+from geminga_broker.replication.messages import Verdict as ToSend
+from geminga_broker.replication.messages import judge as honest
 from geminga_broker.replication.remote_schemas import RemoteSchemas
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.topics.producing import publish_gate
@@ -175,3 +177,13 @@ def keep_the_versions_of_schemas(patch: pytest.MonkeyPatch) -> None:
         return version
 
     patch.setattr(RemoteSchemas, "of", of)
+
+
+def send_to_all(patch: pytest.MonkeyPatch) -> None:
+    """A replicator does not look for which clusters a message is."""
+
+    def judge(metadata: MessageMetadata, remote: str, *, expires_before_ms: int) -> ToSend:
+        verdict = honest(metadata, remote, expires_before_ms=expires_before_ms)
+        return ToSend.SEND if verdict is ToSend.NOT_SELECTED else verdict
+
+    patch.setattr("geminga_broker.replication.replicator.judge", judge)

@@ -38,6 +38,7 @@ from tests.simulation.planted_replication import (
     move_cursors_early,
     pass_over_the_refused,
     pass_what_waits,
+    send_to_all,
     store_behind_the_refused,
     take_the_last_for_new,
     trim_what_is_not_replicated,
@@ -73,7 +74,8 @@ class Setting:
 
     ``keeping`` are the clusters with a subscription that keeps all; the others' logs are trimmed as
     soon as they are replicated. ``delaying`` is the one that sends messages with a delay; those of
-    the clusters ``having_schemas`` have each a schema. So often an operator ``changes`` something,
+    the clusters ``having_schemas`` have each a schema; some of those of the ``selecting`` are not
+    for all clusters. So often an operator ``changes`` something,
     so many ``strikes`` hit a whole cluster.
     """
 
@@ -85,6 +87,7 @@ class Setting:
     keeping: frozenset[str]
     delaying: str
     having_schemas: frozenset[str]
+    selecting: frozenset[str]
     changes: int
     strikes: int
     are_links_cut: bool
@@ -108,6 +111,7 @@ class Setting:
             frozenset(NAMES if changes else (*random.sample(NAMES, 2),)),
             random.choice(NAMES),
             frozenset(random.choice(((), (), NAMES[:1], NAMES))),
+            frozenset(random.choice(((), NAMES[:1], NAMES))),
             changes,
             random.choice((0, 0, 1, 2)),
             random.random() < 0.7,
@@ -145,6 +149,7 @@ async def story(setting: Setting) -> Book:
             batching=setting.batching,
             keeps=name in setting.keeping,
             delays=name == setting.delaying,
+            selects=name in setting.selecting,
             has_schema=name in setting.having_schemas,
         )
         for name in NAMES
@@ -202,12 +207,13 @@ def test_a_seed_repeats() -> None:
 @pytest.mark.parametrize(
     ("plant", "first"),
     [
-        (take_the_last_for_new, 4),
+        (take_the_last_for_new, 1),
         (forget_what_is_under_way, 4),
-        (go_on_behind_what_was_sent, 3),
+        (go_on_behind_what_was_sent, 12),
         (forget_what_has_no_receipt, 2),
         (trim_what_is_not_replicated, 2),
         (keep_the_versions_of_schemas, 2),
+        (send_to_all, 2),
         pytest.param(pass_what_waits, 0, marks=pytest.mark.full),
         # Each of these is found by a story of its own, too: ``test_replication_interleavings``.
         pytest.param(believe_snapshots_alone, 0, marks=pytest.mark.full),
