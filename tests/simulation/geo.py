@@ -75,6 +75,8 @@ class GeoClusters:
             name: Cluster(world, shape, ledgers, site=world.site(name), replication=replication)
             for name, shape in shapes.items()
         }
+        # To which others each is replicated.
+        self.remotes = {name: self.others(name) for name in self.clusters}
 
     async def open(self) -> None:
         """Start all clusters, each with a namespace that is replicated to all others."""
@@ -96,7 +98,7 @@ class GeoClusters:
         return [host for each in clusters for host in (*each.storage.bookies, *each.brokers)]
 
     def others(self, name: str) -> list[str]:
-        """The clusters that ``name`` is replicated to."""
+        """The clusters besides ``name``."""
         return [each for each in self.clusters if each != name]
 
     def record(self, name: str) -> ClusterData:
@@ -118,7 +120,7 @@ class GeoClusters:
                 if topic is None or topic.is_fenced:
                     return f"{name} has not loaded the topic"
                 replicators = topic.part(TopicReplication).replicators
-                if sorted(replicators) != sorted(self.others(name)):
+                if sorted(replicators) != sorted(self.remotes[name]):
                     return f"{name} replicates to {sorted(replicators)}"
                 for remote, replicator in replicators.items():
                     backlog = replicator.cursor.backlog_entries
@@ -145,7 +147,8 @@ class GeoClusters:
 
     async def replicate(self, name: str, remotes: Iterable[str]) -> None:
         """Have the namespace replicated from cluster ``name`` to ``remotes``."""
-        await self._change(name, replication_clusters=(name, *remotes))
+        self.remotes[name] = list(remotes)
+        await self._change(name, replication_clusters=(name, *self.remotes[name]))
 
     async def limit_delays(self, name: str, limit_ms: int) -> None:
         """Have cluster ``name`` refuse messages with a longer delay; 0: any goes."""
@@ -202,30 +205,31 @@ class Application:
 
 
 async def live(cluster: Cluster, book: Book, application: Application) -> None:
-    """What the application of a cluster does: it sends, and reads everything in the end."""
+    """What the application of a cluster does: it sends, goes away until all is replicated without
+    it, sends the last messages, and reads everything in the end."""
+    name = cluster.name
     async with cluster.client("client") as client:
         if application.keeps:
             async with await client.consumer(str(TOPIC), READER, **FROM_THE_FIRST):
                 pass
-        producer = await _producer(client, cluster.name, application)
-        book.sent[cluster.name] = []
+        producer = await _producer(client, name, application)
+        book.sent[name] = []
         book.is_ready.release()
         await book.are_replicating.wait()
-        await _send(producer, book, cluster.name, application)
-        book.has_sent.release()
-        await book.is_calm.wait()
-        last = replace(application, messages=LAST_MESSAGES, seconds=0.0)
-        await _send(producer, book, cluster.name, last)
+        await _send(producer, book, name, application)
+    book.has_sent.release()
+    await book.is_calm.wait()
+    async with cluster.client("client") as client:
+        producer = await _producer(client, name, application)
+        await _send(producer, book, name, replace(application, messages=LAST_MESSAGES, seconds=0.0))
         book.has_sent.release()
         await book.is_replicated.wait()
-        end = cluster.name.encode() + END
+        end = name.encode() + END
         await producer.send(end)
-    if application.keeps:
-        # What an older connection may have come to must not keep anybody from reading.
-        async with cluster.client("client") as client:
+        if application.keeps:
             read = [each async for each in _read(client, end)]
-            book.read[cluster.name] = [each.data for each in read]
-            book.schemas[cluster.name] = await _definitions(client, read)
+            book.read[name] = [each.data for each in read]
+            book.schemas[name] = await _definitions(client, read)
 
 
 async def tell(
@@ -245,6 +249,7 @@ async def tell(
                 tasks.create_task(_done(client.run(life)))
             await book.told(book.is_ready)
             await go_on()
+            await geo.until_replicated()
             book.is_calm.set()
             await book.told(book.has_sent)
             await geo.until_replicated()

@@ -11,6 +11,8 @@ from geminga_broker.errors import BrokerError
 from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.replicated_topics import ReplicatedTopics
 from geminga_broker.replication.channel import ReplicationChannel
 from geminga_broker.replication.messages import Verdict as ToSend
 from geminga_broker.replication.messages import judge as honest
@@ -187,3 +189,17 @@ def send_to_all(patch: pytest.MonkeyPatch) -> None:
         return ToSend.SEND if verdict is ToSend.NOT_SELECTED else verdict
 
     patch.setattr("geminga_broker.replication.replicator.judge", judge)
+
+
+def wait_for_clients(patch: pytest.MonkeyPatch) -> None:
+    """Brokers load topics when clients ask for them, and not because they are replicated."""
+
+    async def is_loaded(_: ReplicatedTopics, bundle: Bundle) -> bool:
+        del bundle
+        return True
+
+    async def are_served(_: ReplicatedTopics) -> None:
+        """Nobody sees to it."""
+
+    patch.setattr(ReplicatedTopics, "_load", is_loaded)
+    patch.setattr(ReplicatedTopics, "_have_served", are_served)

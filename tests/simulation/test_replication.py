@@ -119,7 +119,7 @@ class Setting:
 
 
 async def live_through(geo: GeoClusters, setting: Setting, book: Book, chance: Random) -> None:
-    """Faults while messages flow, then calm; what was interrupted goes on before the last."""
+    """Faults while messages flow, then calm."""
     if setting.replication.start_at == "latest":
         await geo.until_replicated()  # what is published before is not sent
     book.are_replicating.set()
@@ -137,8 +137,6 @@ async def live_through(geo: GeoClusters, setting: Setting, book: Book, chance: R
         cutting.cancel()
         await asyncio.wait([cutting])
     await asyncio.gather(*tasks)
-    if setting.replication.start_at == "latest":
-        await geo.until_replicated()
 
 
 async def story(setting: Setting) -> Book:

@@ -1,7 +1,7 @@
 """Proves that two orders of events in which upstream's replication loses or repeats messages do
 neither here, between two whole clusters: the head of what is on its way is refused while what
 follows could be stored (apache/pulsar#26113), and a cluster loads its topic again before the other
-has the receipts for what it stored (#25861).
+has the receipts for what it stored (#25861). And that a topic which nobody uses is replicated.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.simulation.planted_replication import (
     pass_over_the_refused,
     store_behind_the_refused,
     take_all_for_new,
+    wait_for_clients,
 )
 from tests.simulation.sometimes import Rare, counting
 
@@ -71,6 +72,9 @@ async def lose_the_receipts(geo: GeoClusters, book: Book, *, restarts: tuple[str
     geo.world.network.cut(west.name, east.name, is_one_way=True)
     book.are_replicating.set()
     await asyncio.sleep(WHILE_S)
+    for stream in geo.world.network.streams():
+        if {stream.host, stream.peer.host} == {east.name, west.name}:
+            geo.world.network.reset(stream)  # with the receipts that are on their way
     for name in restarts:
         host = geo.clusters[name].brokers[0]
         host.kill()
@@ -78,6 +82,25 @@ async def lose_the_receipts(geo: GeoClusters, book: Book, *, restarts: tuple[str
     await asyncio.sleep(DOWN_S)
     geo.world.network.heal(west.name, east.name)
     await book.told(book.has_sent)
+
+
+async def leave_it_alone(geo: GeoClusters, book: Book) -> None:
+    """East has what West lacks, and there is nobody who would have East load its topic: its
+    application has gone, and West does not replicate to it."""
+    east, west = (geo.clusters[name].brokers[0] for name in (EAST, WEST))
+    await geo.replicate(WEST, [])
+    book.interrupted.add((WEST, EAST))
+    await geo.until_replicated()
+    geo.world.partition(east.name, west.name)
+    book.are_replicating.set()
+    await book.told(book.has_sent)
+    await asyncio.sleep(WHILE_S)  # the application's client closes
+    east.kill()
+    geo.world.later(DOWN_S, east.restart)
+    await asyncio.sleep(DOWN_S)
+    geo.world.heal(east.name, west.name)
+    await geo.until_replicated()
+    await geo.replicate(WEST, [EAST])
 
 
 async def _told(story: Story) -> Counter[Rare]:
@@ -117,6 +140,10 @@ def test_what_is_stored_without_a_receipt_is_a_repeat_when_it_comes_again(story:
     assert run(story)[Rare.REPEAT] >= APPLICATIONS[EAST].messages
 
 
+def test_a_topic_is_replicated_though_nobody_asks_for_it() -> None:
+    assert run(leave_it_alone)[Rare.LOADED]
+
+
 @pytest.mark.parametrize(
     ("plant", "story"),
     [
@@ -126,11 +153,12 @@ def test_what_is_stored_without_a_receipt_is_a_repeat_when_it_comes_again(story:
         (move_cursors_early, refuse_the_head),
         (take_all_for_new, LOST_RECEIPTS[0]),
         (believe_snapshots_alone, LOST_RECEIPTS[0]),
+        (wait_for_clients, leave_it_alone),
     ],
 )
 def test_a_planted_bug_is_found(
     plant: Plant, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    with pytest.raises(InvariantViolated, match=r"lost|repeated"):
+    with pytest.raises(InvariantViolated, match=r"lost|repeated|not replicated"):
         run(story)
