@@ -93,9 +93,12 @@ class GeoClusters:
 
     @property
     def hosts(self) -> list[Host]:
-        """Those of all bookies and brokers."""
-        clusters = self.clusters.values()
-        return [host for each in clusters for host in (*each.storage.bookies, *each.brokers)]
+        """Those of all bookies, brokers and proxies."""
+        return [
+            host
+            for each in self.clusters.values()
+            for host in (*each.storage.bookies, *each.brokers, *each.proxies)
+        ]
 
     def others(self, name: str) -> list[str]:
         """The clusters besides ``name``."""

@@ -39,7 +39,8 @@ async def cut_links(geo: GeoClusters, chance: Random) -> None:
     while True:
         await asyncio.sleep(chance.random() * WHOLE_S_MAX)
         one, other = chance.choice(list(permutations(geo.clusters.values(), 2)))
-        pairs = [(a.name, b.name) for a in one.brokers for b in other.brokers]
+        reached = other.proxies or other.brokers
+        pairs = [(a.name, b.name) for a in one.brokers for b in reached]
         way = chance.randrange(4)
         try:
             if way < 2:
