@@ -12,6 +12,9 @@ from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
 
+from geminga import Client, connect
+from geminga.opening import Opening
+from geminga.tls import Tls
 from geminga_broker.admin.bundle_calls import BundleCalls
 from geminga_broker.admin.facade import Services
 from geminga_broker.administration import Administration
@@ -38,6 +41,7 @@ from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
+from geminga_broker.topic_policies.store import TopicPolicyStore
 from geminga_broker.topics.directory import Successor, TopicDirectory
 from geminga_broker.topics.maintenance import PeriodicWork, TopicMaintenance
 from geminga_cluster.clusters import Clusters
@@ -109,8 +113,12 @@ class Broker(Service):
         self.load_manager = self._new_load_manager()
         self.ownership = self._new_ownership()
         # What serves
+        self.topic_policies = self._new_topic_policies()
         self.policies = PolicyResolver(
-            config.policies, self.namespaces.policies, cluster=config.cluster
+            config.policies,
+            self.namespaces.policies,
+            cluster=config.cluster,
+            topics=self.topic_policies,
         )
         self.remotes = RemoteClusters(Clusters(coordination), network=network, random=random)
         self.topics = self._new_topics()
@@ -139,6 +147,7 @@ class Broker(Service):
         await stack.enter_async_context(self._factory)
         await stack.enter_async_context(self.remotes)
         await stack.enter_async_context(self.topics)
+        await stack.enter_async_context(self.topic_policies)
         await stack.enter_async_context(self.topic_lists)
         stack.callback(self._close_connections)
         # When it ends: once this broker is registered no more, so that none is sent here, and while
@@ -178,11 +187,45 @@ class Broker(Service):
             stack.push_async_callback(listener.close)
 
     def _policy_follower(self) -> PolicyFollower:
-        return PolicyFollower(
+        follower = PolicyFollower(
             self.namespaces,
             self._random,
             in_use=self.topics.namespaces,
             apply=self.topics.apply_policies,
+            look=self.topic_policies.look,
+        )
+        self.topic_policies.follow(follower.topics_changed)
+        return follower
+
+    def _new_topic_policies(self) -> TopicPolicyStore:
+        return TopicPolicyStore(
+            self._coordination,
+            self.namespaces,
+            cluster=self.config.cluster,
+            random=self._random,
+            connect=self._connect,
+            schema_version=lambda topic, number: self.topics.services.schemas.version(
+                topic, number
+            ),
+            in_use=lambda: self.topics.namespaces(),
+        )
+
+    def _connect(self) -> Opening[Client]:
+        """A client of this cluster, which asks this broker where topics are."""
+        address, tls = self.address, self.config.broker_client_tls
+        is_tls = not address.broker_url or (tls.enabled and bool(address.broker_url_tls))
+        return connect(
+            address.broker_url_tls if is_tls else address.broker_url,
+            tls=Tls(
+                trust_file=tls.trust_file or None,
+                certificate_file=tls.certificate_file or None,
+                key_file=tls.key_file or None,
+            )
+            if is_tls
+            else None,
+            network=self._network,
+            clock=self._clock,
+            random=self._random,
         )
 
     def _new_brokers(self) -> Brokers:
@@ -365,6 +408,7 @@ class Broker(Service):
             brokers=self.brokers,
             schemas=self.topics.services.schemas,
             policies=self.policies,
+            topic_policies=self.topic_policies,
             authorize=self._authorizer.authorize,
             calls=self._calls,
             auto_creation=self.config.policies.auto_creation,

@@ -4,7 +4,8 @@ The first client of a topic has its broker load it. A replicated topic has work 
 what was published before its broker ended, or before it moved, waits in its log. So a broker that
 acquires a bundle loads those topics in it that have a replicator's cursor; and the leader has
 bundles with such topics acquired that no broker owns, when it begins to lead and when a broker is
-gone. Namespaces that are not replicated cost one look at their policies.
+gone. Namespaces that are not replicated cost one look at their policies, and at whether topics of
+theirs have any.
 """
 
 from __future__ import annotations
@@ -126,11 +127,12 @@ class ReplicatedTopics(Service):
         return is_done
 
     async def _replicated_in(self, namespace: NamespaceName) -> Iterable[TopicName]:
-        """The topics of a namespace, if it is replicated to other clusters."""
+        """The topics of a namespace that are replicated to other clusters."""
         try:
             policies = await self._namespaces.policies(namespace)
         except NamespaceNotFound:
             return []  # a broker's own has no policies, and one that is deleted no topics
+        await self._policies.topics.ready(namespace)
         topics = await self._persistent_topics.names(namespace)
         return [t for t in topics if self._policies.resolve(t, policies).replication.remotes]
 

@@ -196,6 +196,43 @@ def test_a_message_goes_only_where_it_is_to_go(clusters: dict[str, StandalonePro
         assert users.receive(SHANGHAI, 3) == ["some", "none", "all"]
 
 
+def replicate_topic(clusters: dict[str, StandaloneProcess], where: str, topic: str) -> str:
+    """The path of the clusters of a topic that is there by then, in one of the clusters."""
+    path = f"/admin/v2/persistent/{NAMESPACE}/{topic}"
+    if rest(clusters[where].web_service_url, "GET", f"{path}/stats")[0] == 404:
+        done(clusters[where], "PUT", path)
+    return f"{path}/replication"
+
+
+def test_one_topic_alone_goes_one_way_where_its_namespace_goes_nowhere(
+    clusters: dict[str, StandaloneProcess],
+) -> None:
+    for name in NAMES:
+        replicate(clusters, [name])
+    near = clusters[BEIJING]
+    with Users(clusters, "alone") as alone, Users(clusters, "beside") as beside:
+        path = replicate_topic(clusters, BEIJING, "alone")
+        assert done(near, "GET", path) is None
+        assert done(near, "GET", f"{path}?applied=true") == [BEIJING]
+        done(near, "POST", path, [BEIJING, SHANGHAI])
+        assert done(near, "GET", path) == [BEIJING, SHANGHAI]
+        eventually(lambda: cursors(near, "alone"), {SHANGHAI}.__eq__, timeout_s=1)
+        beside.send(BEIJING, ["stays"])
+        alone.send(BEIJING, ["goes"])
+        assert alone.receive(SHANGHAI, 1) == ["goes"]
+        assert alone.receives_no_more(GUIYANG)
+        assert beside.receives_no_more(SHANGHAI)
+        # The other way nothing was said.
+        alone.send(SHANGHAI, ["stays there"])
+        assert alone.receive(SHANGHAI, 1) == ["stays there"]
+        assert alone.receive(BEIJING, 1) == ["goes"]
+        assert alone.receives_no_more(BEIJING)
+        done(near, "DELETE", path)
+        eventually(lambda: cursors(near, "alone"), set[str]().__eq__, timeout_s=1)
+        assert done(near, "GET", path) is None
+        assert cursors(near, "beside") == set()
+
+
 def test_a_cluster_that_is_taken_out_gets_nothing_more_and_has_no_cursor(
     clusters: dict[str, StandaloneProcess],
 ) -> None:

@@ -6,7 +6,7 @@ and the ownership, and is all that ``app.create_app`` takes. Nothing here import
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,6 +28,7 @@ from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics
 from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.topic_policies import TopicPolicies
 from geminga_server.authorization import Authorize
 from geminga_server.metrics import PartMetrics
 from geminga_server.rest_calls import RestCalls
@@ -130,6 +131,33 @@ class BrokerFacade(Protocol):
         ...
 
 
+class SaidByTopics(Protocol):
+    """What topics say of themselves, in this cluster."""
+
+    async def ready(self, namespace: NamespaceName) -> None:
+        """Return when it is known what the topics of a namespace say."""
+        ...
+
+    def known(self, topic: TopicName) -> TopicPolicies:
+        """What ``topic`` says, to this cluster or to all, as far as it is known."""
+        ...
+
+    async def said_here(self, topic: TopicName) -> TopicPolicies:
+        """What ``topic`` says to this cluster alone, as it is stored now."""
+        ...
+
+    async def change(
+        self, topic: TopicName, change: Callable[[TopicPolicies], TopicPolicies]
+    ) -> None:
+        """Have ``topic``, which this broker serves, say what ``change`` makes of what it says.
+        Raises what ``change`` raises."""
+        ...
+
+    async def delete(self, topic: TopicName) -> None:
+        """``topic`` is being deleted, and what it says with it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """Everything the REST side works on. ``version`` is what ``brokers/version`` answers.
@@ -153,6 +181,7 @@ class Services:
     brokers: Brokers
     schemas: SchemaRegistry
     policies: PolicyResolver
+    topic_policies: SaidByTopics
     authorize: Authorize
     calls: RestCalls
     config: AdminConfig = field(default_factory=AdminConfig)

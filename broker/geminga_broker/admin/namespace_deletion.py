@@ -148,7 +148,10 @@ async def _delete_topics(
                 raise
 
     ring = await services.ownership.ring_of(namespace)
-    await _delete_each(delete, filter(chosen, await _topics(services, ring)))
+    topics = [topic for topic in await _topics(services, ring) if chosen(topic)]
+    # Brokers write to their own topics when one of the others goes.
+    for is_own in (False, True):
+        await _delete_each(delete, [each for each in topics if is_system_topic(each) is is_own])
 
 
 async def _delete_each(

@@ -18,10 +18,10 @@ from starlette.responses import Response
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import number_body
 from geminga_broker.policies.errors import InvalidPolicy
-from geminga_broker.policies.levels import TopicPolicies
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.records.json_records import JsonRecord, of_document, to_document
 from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.records.topic_policies import TopicPolicies
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_namespace
 from geminga_server.rest.answers import Json, empty, json_record, no_content

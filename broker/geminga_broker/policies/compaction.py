@@ -29,6 +29,10 @@ class CompactionConfig:
     """A compaction reads no faster, so that those who publish and consume go on as before."""
 
 
+# How much of ``__change_events`` may be uncompacted. Brokers read it from its beginning.
+CHANGE_EVENTS_THRESHOLD_BYTES = 1
+
+
 def compaction(config: CompactionConfig, said: Levels) -> CompactionConfig:
     """What holds for a topic of which the levels say this."""
     threshold_bytes = nearest(

@@ -18,7 +18,11 @@ from geminga_broker.policies.backlog import (
     BacklogQuotas,
     backlog_quotas,
 )
-from geminga_broker.policies.compaction import CompactionConfig, compaction
+from geminga_broker.policies.compaction import (
+    CHANGE_EVENTS_THRESHOLD_BYTES,
+    CompactionConfig,
+    compaction,
+)
 from geminga_broker.policies.delayed import DelayedConfig, delayed
 from geminga_broker.policies.dispatching import (
     DISPATCH_FREELY,
@@ -107,10 +111,14 @@ class EffectivePolicies:
 
 
 def effective_policies(
-    config: PolicyConfig, said: Levels, *, is_system: bool = False
+    config: PolicyConfig,
+    said: Levels,
+    *,
+    is_system: bool = False,
+    is_change_events: bool = False,
 ) -> EffectivePolicies:
     """What holds for a topic of which the levels say this; ``is_system``: brokers themselves write
-    to it, and must go on."""
+    to it, and must go on; ``is_change_events``: it is the one where topics' policies stand."""
     held = EffectivePolicies(
         log=managed_ledger_config(config.log, said),
         retention=retention(config.log, said),
@@ -128,8 +136,12 @@ def effective_policies(
     )
     if not is_system:
         return held
+    if is_change_events:
+        threshold_bytes = CHANGE_EVENTS_THRESHOLD_BYTES
+        held = replace(held, compaction=replace(held.compaction, threshold_bytes=threshold_bytes))
     return replace(
         held,
+        publishing=PUBLISH_FREELY,
         quotas=UNLIMITED,
         expiry=KEEP_ALL,
         subscribing=SUBSCRIBE_FREELY,

@@ -1,6 +1,7 @@
 """Brings changed policies to those they concern: reads them again, however long that takes.
 
 What changed is only known to have changed: the follower asks for the new record and hands it on.
+Topics that say something else themselves are handed the record of their namespace once more.
 While ZooKeeper is away it keeps asking; when it is back, everything in use is looked at again.
 """
 
@@ -8,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from random import Random
 
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces
-from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.backoff import Backoff
-from geminga_runtime.coordination import CoordinationError
+from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
@@ -27,10 +28,20 @@ RETRY_FIRST_S = 0.1
 RETRY_LIMIT_S = 5.0
 
 
+Only = Collection[TopicName] | None
+"""The topics that a change concerns; None: all of the namespace."""
+
+
+async def _nothing(namespace: NamespaceName) -> None:
+    del namespace
+
+
 class PolicyFollower(Service):
     """Calls ``apply`` with the policies of a namespace that ``in_use`` names, when they changed.
 
-    The policies count as read by then: only changes that come after a read are heard of.
+    The policies count as read by then: only changes that come after a read are heard of. ``look``
+    is awaited before all topics of a namespace are concerned: what they say themselves may stand
+    where there was nothing before. It raises what is tried again.
     """
 
     def __init__(
@@ -39,15 +50,17 @@ class PolicyFollower(Service):
         random: Random,
         *,
         in_use: Callable[[], Iterable[NamespaceName]],
-        apply: Callable[[NamespaceName, Policies], None],
+        apply: Callable[[NamespaceName, Policies, Only], None],
+        look: Callable[[NamespaceName], Awaitable[None]] = _nothing,
     ) -> None:
         super().__init__()
         self._namespaces = namespaces
         self._in_use = in_use
         self._apply = apply
+        self._look = look
         self._backoff = Backoff(RETRY_FIRST_S, RETRY_LIMIT_S, random)
         # In the order of change: a set's would differ from run to run of a simulation.
-        self._due: dict[NamespaceName, None] = {}
+        self._due: dict[NamespaceName, Only] = {}
         self._is_due = asyncio.Event()
         namespaces.follow(self._changed)
 
@@ -56,13 +69,20 @@ class PolicyFollower(Service):
         self.spawn(self._run(), name="follow policies")
 
     def _changed(self, namespace: NamespaceName | None) -> None:
-        in_use = dict.fromkeys(self._in_use())
         if namespace is None:
-            self._due.update(in_use)
-        elif namespace in in_use:
-            self._due[namespace] = None
+            self._due.update(dict.fromkeys(self._in_use()))
+        else:
+            self.topics_changed(namespace, None)
         if self._due:
             self._is_due.set()
+
+    def topics_changed(self, namespace: NamespaceName, topics: Only) -> None:
+        """These topics say something else, or, with None, any of the namespace may."""
+        if namespace not in self._in_use():
+            return
+        before = self._due.get(namespace, ())
+        self._due[namespace] = None if topics is None or before is None else {*before, *topics}
+        self._is_due.set()
 
     async def _run(self) -> None:
         while True:
@@ -70,12 +90,13 @@ class PolicyFollower(Service):
             self._is_due.clear()
             while self._due:
                 namespace = next(iter(self._due))
-                del self._due[namespace]
-                await self._bring(namespace)
+                await self._bring(namespace, self._due.pop(namespace))
 
-    async def _bring(self, namespace: NamespaceName) -> None:
+    async def _bring(self, namespace: NamespaceName, only: Only) -> None:
         try:
             policies = await self._namespaces.policies(namespace)
+            if only is None:
+                await self._look(namespace)
         except NamespaceNotFound:
             return  # its topics are being deleted
         except MalformedRecord as error:
@@ -83,14 +104,14 @@ class PolicyFollower(Service):
                 "policies not readable, the former ones hold on",
                 extra={"namespace": str(namespace), "error": str(error)},
             )
-        except CoordinationError as error:
+        except GemingaError as error:
             delay_s = self._backoff.next_s()
             log.info(
                 "policies not read",
                 extra={"namespace": str(namespace), "error": str(error), "retry_in_s": delay_s},
             )
-            self._due[namespace] = None
+            self.topics_changed(namespace, only)
             await asyncio.sleep(delay_s)
         else:
             self._backoff.reset()
-            self._apply(namespace, policies)
+            self._apply(namespace, policies, only)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from geminga_broker.errors import (
@@ -208,10 +208,16 @@ class TopicDirectory(Service):
 
     # Policies
 
-    def apply_policies(self, namespace: NamespaceName, policies: Policies) -> None:
-        """A namespace's policies have changed: from now on its topics follow the new ones."""
+    def apply_policies(
+        self,
+        namespace: NamespaceName,
+        policies: Policies,
+        only: Collection[TopicName] | None = None,
+    ) -> None:
+        """A namespace's policies have changed, or what these of its topics say themselves: from now
+        on its topics, or these, follow the new ones."""
         for topic in self._topics.values():
-            if topic.name.namespace == namespace:
+            if topic.name.namespace == namespace and (only is None or topic.name.base in only):
                 topic.apply(self._policies.resolve(topic.name, policies))
 
     def namespaces(self) -> Iterable[NamespaceName]:
@@ -244,8 +250,9 @@ class TopicDirectory(Service):
         """Delete this very topic. Raises ``TopicFenced`` where it is not served any more."""
         async with self._left(topic):
             topic.disconnect_all()
-            # First: a topic of the same name must not find the schema. That of partitions stays
-            # until the whole topic goes.
+            # First: a topic of the same name must find neither policies nor the schema. Those of
+            # partitions stay until the whole topic goes.
+            await self._policies.topics.delete(topic.name)
             if topic.name.partition_index < 0:
                 await self.services.schemas.delete_all(topic.name)
             await topic.delete()

@@ -15,6 +15,7 @@ from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.errors import NotAllowed
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
+from geminga_cluster.system_topics import is_change_events
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
 
@@ -45,6 +46,12 @@ class TopicCompaction(TopicPart):
     async def adopt(self, cursor: Cursor) -> None:
         """The topic has been compacted before."""
         await (await self._used()).adopt(cursor)
+
+    async def opened(self) -> None:
+        """The topic of topics' policies has the cursor from its beginning on: it has no other, and
+        what nobody has read would be trimmed."""
+        if is_change_events(self._topic.name):
+            await self.check_threshold(may_begin=False)
 
     def cursors(self) -> list[Cursor]:
         """The cursor that keeps the log for the next compaction, where there is one."""

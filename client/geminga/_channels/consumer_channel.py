@@ -70,6 +70,8 @@ class ConsumerChannelOptions:
     priority_level: int = 0
     # Of a compacted topic only the newest message of every key.
     read_compacted: bool = False
+    # Whether subscribing makes the topic, where brokers make topics by their being used.
+    create_topic: bool = True
     replicate_subscription_state: bool = False
     # Only of a Key_Shared subscription: who gets which keys.
     key_shared: KeySharedPolicy | None = None
@@ -374,6 +376,8 @@ class ConsumerChannel(Channel):
             start_message_id=self.start(),
             metadata=key_values(options.properties),
             subscription_properties=key_values(options.subscription_properties),
+            # The command's default is that it does.
+            force_topic_creation=None if options.create_topic else False,
             replicate_subscription_state=options.replicate_subscription_state or None,
             schema=self.schema,
             keySharedMeta=_key_shared_meta(options),

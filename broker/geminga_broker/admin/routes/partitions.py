@@ -112,6 +112,7 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
     except BaseException:
         await topics.set_deleted(topic, deleted=False)
         raise
+    await services.topic_policies.delete(topic)
     await services.schemas.delete_all(topic)
     await topics.delete(topic)
     return no_content()

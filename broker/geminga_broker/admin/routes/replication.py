@@ -37,10 +37,7 @@ async def set_replication_clusters(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
     """Replicate the topics of a namespace between these clusters from now on, and to no other."""
-    body = await json_body(request)
-    if not isinstance(body, list) or not all(isinstance(each, str) for each in body):
-        raise RestError(400, "the body has to be a list of clusters")
-    clusters = sorted(set(body))
+    clusters = sorted(set(await clusters_body(request)))
     await check_clusters(services, namespace, clusters)
     try:
         await services.namespaces.update(
@@ -49,6 +46,14 @@ async def set_replication_clusters(
     except NamespaceNotFound:
         raise RestError(404, "Namespace does not exist") from None
     return no_content()
+
+
+async def clusters_body(request: Request) -> list[str]:
+    """The clusters that the body lists. Raises ``RestError`` 400 where it is no such list."""
+    body = await json_body(request)
+    if not isinstance(body, list) or not all(isinstance(each, str) for each in body):
+        raise RestError(400, "the body has to be a list of clusters")
+    return body
 
 
 async def check_clusters(

@@ -56,6 +56,7 @@ from geminga_protocol.records.brokers import AdvertisedListener, LocalBrokerData
 from geminga_protocol.records.clusters import ClusterData
 from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_protocol.records.tenants import TenantInfo
+from geminga_protocol.records.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga_runtime.coordination import (
     Coordination,
     delete_tree,
@@ -229,6 +230,34 @@ def calls() -> MemoryCalls:
     return MemoryCalls()
 
 
+class RememberedPolicies:
+    """What topics say of themselves."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, TopicPolicies] = {}
+
+    async def ready(self, namespace: NamespaceName) -> None:
+        """It is known."""
+
+    def known(self, topic: TopicName) -> TopicPolicies:
+        """What the topic says."""
+        return self.said.get(str(topic.base), NO_TOPIC_POLICIES)
+
+    async def said_here(self, topic: TopicName) -> TopicPolicies:
+        """The same."""
+        return self.known(topic)
+
+    async def change(
+        self, topic: TopicName, change: Callable[[TopicPolicies], TopicPolicies]
+    ) -> None:
+        """Have it say something else."""
+        self.said[str(topic)] = change(self.known(topic))
+
+    async def delete(self, topic: TopicName) -> None:
+        """It says nothing any more."""
+        self.said.pop(str(topic), None)
+
+
 def non_persistent_topics_of(
     ownership: Ownership, broker: RememberingBroker, calls: MemoryCalls
 ) -> NonPersistentTopics:
@@ -274,6 +303,7 @@ async def services(
             brokers=brokers,
             schemas=SchemaRegistry(storage, SimulatedClock()),
             policies=PolicyResolver(PolicyConfig(), namespaces.policies),
+            topic_policies=RememberedPolicies(),
             authorize=ALLOW_ALL.authorize,
             calls=calls,
             configuration=CONFIGURATION,

@@ -52,7 +52,7 @@ async def brought(
         namespaces,
         Random(1),
         in_use=lambda: in_use,
-        apply=lambda namespace, policies: brought.append((namespace, policies)),
+        apply=lambda namespace, policies, _: brought.append((namespace, policies)),
     ):
         yield brought
 

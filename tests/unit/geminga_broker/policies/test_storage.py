@@ -7,7 +7,7 @@ import pytest
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.retention import Retention
 from geminga_broker.policies.errors import InvalidPolicy
-from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels, TopicPolicies
+from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels
 from geminga_broker.policies.storage import (
     CURSOR_FLUSH_DELAY_S_MAX,
     check_persistence,
@@ -16,6 +16,7 @@ from geminga_broker.policies.storage import (
     retention,
 )
 from geminga_protocol.records.namespaces import PersistencePolicies, Policies, RetentionPolicies
+from geminga_protocol.records.topic_policies import TopicPolicies
 
 CONFIG = ManagedLedgerConfig(
     ensemble_size=2,

@@ -1,0 +1,294 @@
+"""What topics say of themselves: read for the namespaces in use, and changed.
+
+A namespace whose topics say nothing has no topic ``__change_events``, and costs a watch on where
+its record would be. Where there is one, its log is followed as long as topics of the namespace are
+loaded here, or were asked about just now. The first change of a policy makes the topic.
+
+What one broker changes, all have read some milliseconds later. Who changes or asks for policies
+through REST first reads all that is stored, so that it sees what another broker has changed before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
+from random import Random
+from weakref import WeakValueDictionary
+
+from geminga import Client, ClientError
+from geminga.opening import Opening
+from geminga.schemas.schema import BytesSchema, SchemaInfo
+from geminga_broker.errors import ServiceNotReady
+from geminga_broker.policies.errors import InvalidPolicy
+from geminga_broker.schemas.judging.avro import parse_avro
+from geminga_broker.schemas.registry import decode_version
+from geminga_broker.schemas.storage import StoredSchema
+from geminga_broker.topic_policies.event_log import EventLog, Said
+from geminga_broker.topic_policies.events import (
+    GLOBAL,
+    EventSchema,
+    encode_event,
+    events_topic,
+    key_of,
+    own_schema,
+)
+from geminga_cluster.errors import NamespaceNotFound
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.persistent_topics import topic_path
+from geminga_cluster.system_topics import CHANGE_EVENTS, is_system_topic
+from geminga_cluster.watched import watched_values
+from geminga_protocol.pulsar.enums import SchemaType
+from geminga_protocol.pulsar.errors import InvalidTopicName
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.partitioned_topics import partitioned_topic_path
+from geminga_protocol.records.topic_policies import NO_TOPIC_POLICIES, TopicPolicies, nearer
+from geminga_runtime.coordination import Coordination
+from geminga_runtime.service import Service
+
+# A log of a namespace of which no topic is loaded here is followed for so long after it was asked
+# for: who administers topics asks more than once.
+UNUSED_S = 60.0
+
+OnChanged = Callable[[NamespaceName, Collection[TopicName] | None], None]
+"""Called when these topics of a namespace say something else; None: that may be so of all."""
+Change = Callable[[TopicPolicies], TopicPolicies]
+SchemaVersion = Callable[[TopicName, int], Awaitable[StoredSchema]]
+
+
+class TopicPolicyStore(Service):
+    """``connect`` makes a client of this cluster, ``schema_version`` reads versions of schemas,
+    ``in_use`` names the namespaces of the topics that are loaded. ``cluster`` is this one."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        namespaces: Namespaces,
+        *,
+        cluster: str,
+        random: Random,
+        connect: Callable[[], Opening[Client]],
+        schema_version: SchemaVersion,
+        in_use: Callable[[], Iterable[NamespaceName]],
+    ) -> None:
+        super().__init__()
+        self._namespaces = namespaces
+        self._cluster = cluster
+        self._random = random
+        self._connect = connect
+        self._schema_version = schema_version
+        self._in_use = in_use
+        self._nodes = watched_values(coordination, lambda _: True)
+        self._nodes.follow(self._node_changed)
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._logs: dict[NamespaceName, EventLog] = {}
+        # When each log was last asked for, in seconds of the loop.
+        self._asked_s: dict[NamespaceName, float] = {}
+        self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._followers: list[OnChanged] = []
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.push_async_callback(self._leave_all)
+        self.spawn_every(UNUSED_S, self._leave_unused, name="leave unused policies of topics")
+
+    def follow(self, on_changed: OnChanged) -> None:
+        """Call ``on_changed`` when topics say something else."""
+        self._followers.append(on_changed)
+
+    # What topics say
+
+    async def look(self, namespace: NamespaceName) -> None:
+        """Begin to follow what the topics of a namespace say, if they do, or leave off where they
+        do not any more. Raises ``CoordinationError``, ``ClientError``."""
+        await self._log_of(namespace)
+
+    async def ready(self, namespace: NamespaceName) -> None:
+        """Return when it is known what topics of a namespace say. Raises ``CoordinationError``,
+        ``ServiceNotReady``, ``ClientError``."""
+        found = await self._log_of(namespace)
+        if found is not None:
+            await found.read()
+
+    def known(self, topic: TopicName) -> TopicPolicies:
+        """What ``topic`` says, as it was read last; asks nobody."""
+        found = self._logs.get(topic.namespace)
+        if found is None or not found.said or is_system_topic(topic):
+            return NO_TOPIC_POLICIES
+        local, for_all = (found.said.get(key_of(topic, is_global=each)) for each in (False, True))
+        return nearer(_policies(local), _policies(for_all))
+
+    async def said_here(self, topic: TopicName) -> TopicPolicies:
+        """What ``topic`` says in this cluster alone, whichever broker has changed it. Raises as
+        ``ready``."""
+        found = await self._log_of(topic.namespace)
+        if found is None:
+            return NO_TOPIC_POLICIES
+        await found.catch_up()
+        return _policies(found.said.get(key_of(topic)))
+
+    # Changing it
+
+    async def change(self, topic: TopicName, change: Change) -> None:
+        """Have ``topic``, in this cluster, say what ``change`` makes of what it says; return when
+        that is stored, and read by this broker.
+
+        It is for the broker that owns the topic: of two that change one topic at the same time
+        the later one wins. Raises as ``ready``, and what ``change`` raises.
+        """
+        key = key_of(topic)
+        lock = self._changing.get(key)
+        if lock is None:
+            lock = self._changing[key] = asyncio.Lock()
+        async with lock:
+            found = await self._log_of(topic.namespace)
+            said = None
+            if found is not None:
+                await found.catch_up()
+                said = found.said.get(key)
+            changed = change(_policies(said))
+            if changed == _policies(said):
+                return
+            schema, payload = self._event(topic, changed, said)
+            await self._publish(topic.namespace, schema, {key: payload})
+
+    async def delete(self, topic: TopicName) -> None:
+        """A topic goes, and what it says with it. Raises as ``ready``."""
+        if topic.partition_index >= 0 or is_system_topic(topic):
+            return
+        try:
+            if (await self._namespaces.policies(topic.namespace)).deleted:
+                return  # its ``__change_events`` goes too
+        except NamespaceNotFound:
+            return
+        found = await self._log_of(topic.namespace)
+        if found is None:
+            return
+        await found.catch_up()
+        keys = (key_of(topic, is_global=is_global) for is_global in (True, False))
+        if gone := [key for key in keys if key in found.said]:
+            await self._publish(topic.namespace, own_schema(), dict.fromkeys(gone))
+
+    def _event(
+        self, topic: TopicName, policies: TopicPolicies, said: Said | None
+    ) -> tuple[EventSchema, bytes]:
+        """The event, in the schema of the one before it, which has a place for what is not known
+        here; in this broker's own where that has none for what is."""
+        own = own_schema()
+        for schema in (own if said is None else said.written_with, own):
+            with suppress(ValueError):
+                return schema, encode_event(schema.type, topic, policies, cluster=self._cluster)
+        raise InvalidPolicy(f"{topic} says what {CHANGE_EVENTS} has no place for: {policies}")
+
+    async def _publish(
+        self, namespace: NamespaceName, schema: EventSchema, messages: Mapping[str, bytes | None]
+    ) -> None:
+        """Store ``messages`` by their keys, and return when this broker has read them."""
+        info = SchemaInfo(SchemaType.AVRO, "PulsarEvent", schema.definition, schema.properties)
+        try:
+            client = await self._connected()
+            async with client.producer(
+                str(events_topic(namespace)), schema=BytesSchema(info), batching=None
+            ) as producer:
+                for key, payload in messages.items():
+                    # Also what takes policies away that are for all clusters, as upstream.
+                    await producer.send(payload, key=key, replicate_to=[self._cluster])
+        except ClientError as error:
+            raise ServiceNotReady(f"the policies of topics were not stored: {error}") from error
+        self._forget_nodes(namespace)  # it may have been made just now
+        found = await self._log_of(namespace)
+        if found is None:
+            raise ServiceNotReady(f"the policies of {namespace} were deleted meanwhile")
+        await found.catch_up()
+
+    # The logs
+
+    async def _log_of(self, namespace: NamespaceName) -> EventLog | None:
+        """The log of a namespace, None where its topics have never said anything."""
+        for path in _paths(namespace):
+            if await self._nodes.get(path):
+                break
+        else:
+            self._leave(namespace)
+            return None
+        self._asked_s[namespace] = asyncio.get_running_loop().time()
+        if namespace not in self._logs:
+            client = await self._connected()
+            if namespace not in self._logs:
+                self._logs[namespace] = found = self._new_log(client, namespace)
+                await found.__aenter__()
+        return self._logs[namespace]
+
+    def _new_log(self, client: Client, namespace: NamespaceName) -> EventLog:
+        events = events_topic(namespace)
+
+        async def schema_of(version: bytes) -> EventSchema:
+            info = (await self._schema_version(events, decode_version(version))).info
+            return EventSchema(info.definition, info.properties, parse_avro(info.definition))
+
+        def changed(keys: Collection[str]) -> None:
+            names = {key.removeprefix(GLOBAL) for key in keys}
+            with suppress(InvalidTopicName):
+                self._tell(namespace, {TopicName.parse(name) for name in names})
+
+        def missing() -> None:
+            self._forget_nodes(namespace)
+            self._tell(namespace, None)
+
+        return EventLog(
+            client, namespace, schema_of, self._random, on_changed=changed, on_missing=missing
+        )
+
+    async def _connected(self) -> Client:
+        async with self._connecting:
+            if self._client is None:
+                self._client = await self._connect()
+            return self._client
+
+    def _tell(self, namespace: NamespaceName, topics: Collection[TopicName] | None) -> None:
+        for on_changed in self._followers:
+            on_changed(namespace, topics)
+
+    def _node_changed(self, path: str | None) -> None:
+        """Such a topic was made or deleted, or, with None, may have been."""
+        if path is not None:
+            self._tell(NamespaceName(*path.split("/")[-4:-2]), None)
+            return
+        for namespace in dict.fromkeys((*self._in_use(), *self._logs)):
+            self._tell(namespace, None)
+
+    def _forget_nodes(self, namespace: NamespaceName) -> None:
+        for path in _paths(namespace):
+            self._nodes.forget(path)
+
+    def _leave(self, namespace: NamespaceName) -> None:
+        found = self._logs.pop(namespace, None)
+        self._asked_s.pop(namespace, None)
+        if found is not None:
+            leaving = found.__aexit__(None, None, None)
+            self.spawn(leaving, name=f"leave the policies of topics of {namespace}")
+
+    async def _leave_unused(self) -> None:
+        in_use = set(self._in_use())
+        asked_since_s = asyncio.get_running_loop().time() - UNUSED_S
+        for namespace, asked_s in list(self._asked_s.items()):
+            if namespace not in in_use and asked_s < asked_since_s:
+                self._leave(namespace)
+
+    async def _leave_all(self) -> None:
+        for namespace in list(self._logs):
+            await self._logs.pop(namespace).__aexit__(None, None, None)
+        if self._client is not None:
+            await self._client.close()
+
+
+def _policies(said: Said | None) -> TopicPolicies:
+    return NO_TOPIC_POLICIES if said is None else said.policies
+
+
+def _paths(namespace: NamespaceName) -> tuple[str, str]:
+    """Where the records of ``__change_events`` are: its log's, or, where brokers made it with
+    partitions, those of the whole."""
+    events = events_topic(namespace)
+    domain, local = events.domain, events.encoded_local
+    return topic_path(events), partitioned_topic_path(str(namespace), domain, local)
