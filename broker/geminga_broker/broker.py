@@ -12,9 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
 
-from geminga import Client, connect
-from geminga.opening import Opening
-from geminga.tls import Tls
+from geminga import Client, Opening, Tls, connect
 from geminga_broker.admin.bundle_calls import BundleCalls
 from geminga_broker.admin.facade import Services
 from geminga_broker.administration import Administration
@@ -114,12 +112,7 @@ class Broker(Service):
         self.ownership = self._new_ownership()
         # What serves
         self.topic_policies = self._new_topic_policies()
-        self.policies = PolicyResolver(
-            config.policies,
-            self.namespaces.policies,
-            cluster=config.cluster,
-            topics=self.topic_policies,
-        )
+        self.policies = self._new_policies()
         self.remotes = RemoteClusters(Clusters(coordination), network=network, random=random)
         self.topics = self._new_topics()
         self._maintenance = self._new_maintenance()
@@ -196,6 +189,15 @@ class Broker(Service):
         )
         self.topic_policies.follow(follower.topics_changed)
         return follower
+
+    def _new_policies(self) -> PolicyResolver:
+        config = self.config
+        return PolicyResolver(
+            config.policies,
+            self.namespaces.policies,
+            cluster=config.cluster,
+            topics=self.topic_policies,
+        )
 
     def _new_topic_policies(self) -> TopicPolicyStore:
         return TopicPolicyStore(

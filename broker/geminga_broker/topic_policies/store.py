@@ -16,9 +16,7 @@ from contextlib import AsyncExitStack, suppress
 from random import Random
 from weakref import WeakValueDictionary
 
-from geminga import Client, ClientError
-from geminga.opening import Opening
-from geminga.schemas.schema import BytesSchema, SchemaInfo
+from geminga import BytesSchema, Client, ClientError, Opening, SchemaInfo
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.schemas.judging.avro import parse_avro

@@ -26,11 +26,6 @@ FUNCTION, OTHER = (FunctionName("public", "default", name) for name in "fg")
 NAMESPACE = "public/functions"
 
 
-class LoopClock(SimulatedClock):
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-
 @asynccontextmanager
 async def instance(brokers: Brokers) -> AsyncGenerator[ChangelogState]:
     client = cast(geminga.Client, Client(brokers))
@@ -40,7 +35,7 @@ async def instance(brokers: Brokers) -> AsyncGenerator[ChangelogState]:
 
 def states_of(brokers: Brokers, directory: Path | None = None) -> OpenStates:
     client = cast(geminga.Client, Client(brokers))
-    return OpenStates(client, NAMESPACE, directory, LoopClock())
+    return OpenStates(client, NAMESPACE, directory, SimulatedClock())
 
 
 async def put(state: ChangelogState, key: str, value: bytes) -> None:
