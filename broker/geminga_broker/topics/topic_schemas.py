@@ -14,6 +14,7 @@ from geminga_broker.topics.consuming.subscription_registry import SubscriptionRe
 from geminga_broker.topics.part import OwningTopic
 from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_protocol.pulsar.enums import SchemaType
+from geminga_protocol.pulsar.replication import is_replicator
 
 NO_SCHEMA = b""
 
@@ -59,7 +60,11 @@ class TopicSchemas:
     def _is_used(self) -> bool:
         """Whether messages are there, or clients that may expect some without a schema."""
         topic = self._topic
-        if topic.part(PublishPath).producers or topic.part(PublishPath).messages_in:
+        publishing = topic.part(PublishPath)
+        # A replicator comes without a schema, and brings each schema before its first message.
+        if publishing.messages_in or any(
+            not is_replicator(each.name) for each in publishing.producers
+        ):
             return True
         if topic.keeps_messages and topic.managed_ledger.chain.total_bytes:
             return True

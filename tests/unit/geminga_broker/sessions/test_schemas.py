@@ -181,6 +181,16 @@ async def test_consumers_of_any_schema_do_not_count_as_users(
     assert (await subscribe(connect, settle, "s", avro("a")))[0] == "success"
 
 
+async def test_another_clusters_replicator_does_not_count_as_user(
+    connect: Connect, settle: Settle
+) -> None:
+    """It connects without a schema, and brings the messages' schemas before their messages."""
+    replicator = connect()
+    replicator.open_producer(producer_name="pulsar.repl.east-->standalone")
+    assert (await answer(replicator, settle))[0] == "producer_success"
+    assert (await subscribe(connect, settle, "s", avro("a")))[0] == "success"
+
+
 async def test_a_topic_takes_its_schema_with_it_and_a_partition_does_not(
     connect: Connect, settle: Settle, topics: TopicDirectory
 ) -> None:
