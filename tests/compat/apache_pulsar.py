@@ -78,8 +78,8 @@ def apache_pulsar(directory: Path) -> Generator[ApachePulsar]:
         # Where the folder of a ZooKeeper is (by default one in PULSAR_HOME), Pulsar starts one.
         words += ["--zookeeper-dir", str(directory / "zookeeper")]
         log = directory / "broker.log"
-        broker = stack.enter_context(_java(home, words, log, PULSAR_STANDALONE_CONF=config))
-        _wait_for(broker, web, "/admin/v2/namespaces/public", "public/default", log)
+        broker = stack.enter_context(running(home, words, log, PULSAR_STANDALONE_CONF=config))
+        wait_for(broker, web, "/admin/v2/namespaces/public", "public/default", log)
         config = configured(
             home / "conf" / "proxy.conf",
             directory / "proxy.conf",
@@ -99,8 +99,8 @@ def apache_pulsar(directory: Path) -> Generator[ApachePulsar]:
             },
         )
         log = directory / "proxy.log"
-        started = stack.enter_context(_java(home, ["proxy"], log, PULSAR_PROXY_CONF=config))
-        _wait_for(started, proxy_web, "/metrics/", "", log)
+        started = stack.enter_context(running(home, ["proxy"], log, PULSAR_PROXY_CONF=config))
+        wait_for(started, proxy_web, "/metrics/", "", log)
         yield ApachePulsar(
             authority,
             f"pulsar://{HOST}:{binary}",
@@ -156,7 +156,7 @@ def configured(template: Path, path: Path, settings: Mapping[str, object]) -> Pa
 
 
 @contextmanager
-def _java(
+def running(
     home: Path, words: Iterable[str], log: Path, **configs: Path
 ) -> Generator[subprocess.Popen[bytes]]:
     """One of Pulsar's programs, until the block ends."""
@@ -182,7 +182,7 @@ def _java(
         process.wait()
 
 
-def _wait_for(started: subprocess.Popen[bytes], port: int, path: str, word: str, log: Path) -> None:
+def wait_for(started: subprocess.Popen[bytes], port: int, path: str, word: str, log: Path) -> None:
     """Until a web service answers with ``word``."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and started.poll() is None:
