@@ -295,11 +295,12 @@ class ChangelogState(Service):
         What is held may be of an older topic of that name: then it is read from its beginning.
         """
         with self._lock:
+            is_held = lane in self._table.lanes
             position = self._table.begin(lane)
         try:
             return await self._read_from(lane, position)
         except StateDamaged as error:
-            if position is None:
+            if not is_held:
                 raise
             log.warning(
                 "what is held of a lane is not what the lane has: it is read from its beginning",

@@ -4,6 +4,7 @@ read again, and when it is damaged the state fails. A local copy saves reading w
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
 from geminga_functions.state.lanes import lane_of_partition, lane_prefix
+from geminga_functions.state.local_copy import LocalCopy
+from geminga_functions.state.records import LaneSummary, digest_of
 from geminga_functions.state.table import REST_LANE, Commit
 
 FUNCTION = FunctionName("public", "default", "f")
@@ -223,6 +226,20 @@ async def test_a_copy_of_lanes_that_were_deleted_is_not_the_state(tmp_path: Path
         assert reader.get("key 1") is None
         assert reader.counter("sum") == 1
         assert await reader.claim(PARTITION) is None
+
+
+async def test_a_copy_of_the_midst_of_a_first_entry_is_read_over(tmp_path: Path) -> None:
+    brokers = Brokers()
+    async with opened(Client(brokers), "0") as writer:
+        await put(writer, "key", b"1")
+    for key in ("v:key", "v:of an older lane"):
+        # A process was killed while it read the first entry of a lane.
+        copy, record = LocalCopy(tmp_path), topic_of(brokers, "0").messages[1].data
+        copy.write("0", {key: record}, LaneSummary(1, digest_of(key, record)))
+        copy.close()
+        async with opened(Client(brokers), "1", tmp_path) as reader:
+            assert (reader.get("key"), reader.get("of an older lane")) == (b"1", None)
+        shutil.rmtree(tmp_path)
 
 
 async def test_a_lane_that_lost_its_beginning_is_refused_with_a_copy_too(tmp_path: Path) -> None:
