@@ -25,7 +25,7 @@ from geminga_cli.admin.operation import (
 from geminga_cli.admin.service import AdminService
 from geminga_cli.admin.subscriptions import SUBSCRIPTION_OPERATIONS
 from geminga_cli.admin.topic_stats import show_partitioned_stats, show_stats
-from geminga_cli.admin.values import message_id, namespace, pairs, topic
+from geminga_cli.admin.values import message_id, namespace, pairs, topic, words
 
 TOPIC = place("topic", "its name: NAME, TENANT/NAMESPACE/NAME, persistent://…", topic)
 NAMESPACE = place("namespace", "tenant/namespace", namespace)
@@ -355,4 +355,30 @@ STATS_OPERATIONS = (
     ),
 )
 
-OPERATIONS = LIFE + WHERE + STATS_OPERATIONS + SUBSCRIPTION_OPERATIONS + MESSAGE_OPERATIONS
+REPLICATION = (
+    Operation(
+        "set-replication-clusters",
+        "replicate it to these clusters, this one among them, whatever its namespace says",
+        (
+            TOPIC,
+            option("--clusters", "-c", required=True, read=words, metavar="A,B", help="which"),
+        ),
+        sends("POST", "{topic}/replication", lambda given: list(given.clusters)),
+    ),
+    Operation(
+        "get-replication-clusters",
+        "show to which clusters it says it is replicated",
+        (TOPIC, switch("--applied", "-ap", help="or, where it does not say, its namespace")),
+        gets("{topic}/replication", {"applied": "applied"}),
+    ),
+    Operation(
+        "remove-replication-clusters",
+        "have it replicated as its namespace is",
+        (TOPIC,),
+        sends("DELETE", "{topic}/replication"),
+    ),
+)
+
+OPERATIONS = (
+    LIFE + WHERE + STATS_OPERATIONS + SUBSCRIPTION_OPERATIONS + MESSAGE_OPERATIONS + REPLICATION
+)

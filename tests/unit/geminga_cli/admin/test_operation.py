@@ -282,12 +282,13 @@ LINES = {
         )
     ],
     "namespaces set-subscription-types-enabled acme/ns -t Shared,Failover": [
-        Asked(
-            "POST",
-            "namespaces/acme/ns/subscriptionTypesEnabled",
-            {},
-            ["Shared", "Failover"],
-        )
+        Asked("POST", "namespaces/acme/ns/subscriptionTypesEnabled", {}, ["Shared", "Failover"])
+    ],
+    "topics set-replication-clusters orders -c east,west": [
+        Asked("POST", "persistent/public/default/orders/replication", {}, ["east", "west"])
+    ],
+    "topics get-replication-clusters a -ap": [
+        Asked("GET", "persistent/public/default/a/replication", {"applied": True})
     ],
     "namespaces set-max-producers-per-topic acme/ns -p 7": [
         Asked("POST", "namespaces/acme/ns/maxProducersPerTopic", {}, 7)
