@@ -149,6 +149,21 @@ OPERATIONS = (
         _set_clusters,
     ),
     Operation(
+        "set-allowed-clusters",
+        "let it be in these clusters alone, those of single topics among them",
+        (
+            NAMESPACE,
+            option("--clusters", "-c", required=True, read=words, metavar="A,B", help="which"),
+        ),
+        sends("POST", "namespaces/{namespace}/allowedClusters", lambda given: list(given.clusters)),
+    ),
+    Operation(
+        "get-allowed-clusters",
+        "show in which clusters it may be; none: in those of its tenant",
+        (NAMESPACE,),
+        gets("namespaces/{namespace}/allowedClusters"),
+    ),
+    Operation(
         "get-clusters",
         "show between which clusters its topics are replicated",
         (NAMESPACE,),

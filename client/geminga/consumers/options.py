@@ -151,8 +151,8 @@ class ReaderOptions(TableViewOptions, total=False):
 
     They are ``name``, ``properties``, ``receiver_queue_size``, ``topics_refresh_s``,
     ``chunked_messages_max``, ``chunk_timeout_s``, ``decryption`` and ``operation_timeout_s``, as of
-    a table view, and ``read_compacted`` and ``crypto_failure_action``. With ``create_topic=False``
-    a topic that does not exist is not made by being read.
+    a table view, and ``read_compacted`` and ``crypto_failure_action``; and ``create_topic``, which
+    is by default: a topic that does not exist is made by being read.
     """
 
     create_topic: bool

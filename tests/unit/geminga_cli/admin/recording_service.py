@@ -1,13 +1,16 @@
-"""A broker's REST that notes what it is asked, and answers what it is told to."""
+"""A broker's REST that notes what it is asked and answers what it is told to; commands ask it."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from geminga_cli.admin.operation import Operation
 from geminga_cli.admin.service import Answer, FormPart
+from geminga_cli.commands.admin import operations_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +60,22 @@ class RecordingService:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def given_for(operation: Operation, words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    for argument in operation.arguments:
+        argument.add_to(parser)
+    return parser.parse_args(words)
+
+
+def operation_of(line: str) -> tuple[Operation, list[str]]:
+    group, word, *rest = line.split()
+    return next(each for each in operations_of(group) if each.word == word), rest
+
+
+def done(line: str, answers: Mapping[str, Any] | None = None) -> list[Asked]:
+    operation, words = operation_of(line)
+    service = RecordingService(answers)
+    operation.does(service, given_for(operation, words))
+    return service.asked

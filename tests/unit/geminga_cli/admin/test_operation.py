@@ -8,11 +8,16 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.routing import Match
-from tests.unit.geminga_cli.admin.recording_service import Asked, RecordingService
+from tests.unit.geminga_cli.admin.recording_service import (
+    Asked,
+    RecordingService,
+    done,
+    given_for,
+    operation_of,
+)
 
 from geminga_broker.admin.app import ROUTERS
 from geminga_cli.admin.errors import AdminRefused, InvalidUse
@@ -56,25 +61,6 @@ UPSTREAMS = [
     for group, each in everything()
     if group != "subscriptions" and each.word not in ADDED_WORDS.get(group, ())
 ]
-
-
-def given_for(operation: Operation, words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    for argument in operation.arguments:
-        argument.add_to(parser)
-    return parser.parse_args(words)
-
-
-def operation_of(line: str) -> tuple[Operation, list[str]]:
-    group, word, *rest = line.split()
-    return next(each for each in operations_of(group) if each.word == word), rest
-
-
-def done(line: str, answers: Mapping[str, Any] | None = None) -> list[Asked]:
-    operation, words = operation_of(line)
-    service = RecordingService(answers)
-    operation.does(service, given_for(operation, words))
-    return service.asked
 
 
 @pytest.mark.parametrize(("group", "operation"), UPSTREAMS)
@@ -134,6 +120,10 @@ LINES = {
     "namespaces set-clusters acme/ns -c east,west": [
         Asked("POST", "namespaces/acme/ns/replication", {}, ["east", "west"])
     ],
+    "namespaces set-allowed-clusters acme/ns --clusters east,west": [
+        Asked("POST", "namespaces/acme/ns/allowedClusters", {}, ["east", "west"])
+    ],
+    "namespaces get-allowed-clusters acme/ns": [Asked("GET", "namespaces/acme/ns/allowedClusters")],
     "namespaces get-clusters acme/ns": [Asked("GET", "namespaces/acme/ns/replication")],
     "namespaces create acme/ns -b 4 -c east,west": [
         Asked(
@@ -286,6 +276,9 @@ LINES = {
     ],
     "topics set-replication-clusters orders -c east,west": [
         Asked("POST", "persistent/public/default/orders/replication", {}, ["east", "west"])
+    ],
+    "topics remove-replication-clusters orders": [
+        Asked("DELETE", "persistent/public/default/orders/replication")
     ],
     "topics get-replication-clusters a -ap": [
         Asked("GET", "persistent/public/default/a/replication", {"applied": True})

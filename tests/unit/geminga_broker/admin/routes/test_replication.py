@@ -1,0 +1,99 @@
+"""Proves between which clusters namespaces and topics may be replicated, and how others are
+refused: with the statuses and reasons of Apache Pulsar 4.0.6."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from geminga_broker.admin.facade import Services
+from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.records.tenants import TenantInfo
+
+NS = "/admin/v2/namespaces/public/default"
+TOPIC = "/admin/v2/persistent/public/default/orders"
+HERE = "standalone"
+NOT_OF_TENANT = "Cluster [{}] is not in the list of allowed clusters list for tenant [public]"
+NOT_OF_NAMESPACE = (
+    "Cluster [{}] is not in the list of allowed clusters list for namespace [public/default]"
+)
+STILL_REPLICATED = (
+    "Allowed clusters do not contain the replication cluster {}. Please remove the replication "
+    "cluster if the cluster is not allowed for this namespace"
+)
+
+
+@pytest.fixture(autouse=True)
+async def clusters(services: Services) -> None:
+    """``east`` and ``west``, which the tenant may be in, and ``north``, which it may not."""
+    for name in ("east", "west", "north"):
+        await services.clusters.create(name, ClusterData(service_url=f"http://{name}"))
+
+    allowed = (HERE, "east", "west", "gone")
+    await services.tenants.update("public", TenantInfo(allowed_clusters=allowed))
+
+
+async def refused(client: httpx.AsyncClient, path: str, clusters: list[str]) -> tuple[int, str]:
+    """What is said to that, after which nothing has changed."""
+    before = (await client.get(path)).content
+    answer = await client.post(path, json=clusters)
+    assert (await client.get(path)).content == before
+    return answer.status_code, answer.json()["reason"]
+
+
+async def test_a_namespace_is_in_clusters_that_its_tenant_may_be_in(
+    client: httpx.AsyncClient,
+) -> None:
+    path = f"{NS}/replication"
+    assert (await client.post(path, json=[HERE, "east"])).status_code == 204
+    assert (await client.get(path)).json() == ["east", HERE]
+    assert await refused(client, path, []) == (412, "ClusterIds should not be null or empty")
+    assert await refused(client, path, [HERE, "north"]) == (403, NOT_OF_TENANT.format("north"))
+    assert await refused(client, path, [HERE, "gone"]) == (403, "Invalid cluster id: gone")
+
+
+async def test_a_namespace_that_allows_clusters_is_in_these_alone(
+    client: httpx.AsyncClient,
+) -> None:
+    path = f"{NS}/allowedClusters"
+    assert (await client.get(path)).json() == []
+    assert (await client.post(path, json=[HERE, "east"])).status_code == 204
+    assert (await client.get(path)).json() == ["east", HERE]
+    replicated = f"{NS}/replication"
+    assert (await client.post(replicated, json=[HERE, "east"])).status_code == 204
+    outside = (403, NOT_OF_NAMESPACE.format("west"))
+    assert await refused(client, replicated, [HERE, "west"]) == outside
+    # What it is replicated to stays allowed.
+    for clusters in ([HERE], []):
+        assert await refused(client, path, clusters) == (400, STILL_REPLICATED.format("east"))
+    assert await refused(client, path, [HERE, "east", "north"]) == (
+        403,
+        NOT_OF_TENANT.format("north"),
+    )
+    assert await refused(client, path, [HERE, "east", "gone"]) == (403, "Invalid cluster id: gone")
+
+
+async def test_a_topic_goes_only_where_its_namespace_may(
+    client: httpx.AsyncClient,
+) -> None:
+    assert (await client.put(TOPIC)).status_code == 204
+    path = f"{TOPIC}/replication"
+    assert (await client.post(path, json=[HERE, "west"])).status_code == 204
+    assert (await client.get(path)).json() == [HERE, "west"]
+    assert (await client.post(f"{NS}/allowedClusters", json=[HERE, "east"])).status_code == 204
+    outside = (403, NOT_OF_NAMESPACE.format("west"))
+    assert await refused(client, path, [HERE, "west"]) == outside
+    local = "Can not remove local cluster from the topic-level replication clusters policy"
+    assert await refused(client, path, ["east"]) == (412, local)
+    assert (await client.delete(path)).status_code == 204
+    assert (await client.get(path)).content == b""
+    assert (await client.get(f"{path}?applied=true")).json() == [HERE]
+
+
+@pytest.mark.parametrize("path", ["replication", "allowedClusters"])
+async def test_a_namespace_that_is_not_there_is_not_found(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    url = f"/admin/v2/namespaces/public/none/{path}"
+    assert (await client.get(url)).status_code == 404
+    assert (await client.post(url, json=[HERE])).status_code == 404
