@@ -13,6 +13,7 @@
     ├── StateDamaged            what a lane of state holds is no record of state
     ├── LocalCopyFailed         the copy of a state on the worker's disk cannot be used
     ├── StateChanged            a state was changed meanwhile by a writer that should have ended
+    ├── StateInDoubt            nobody knows whether a change of a state is stored
     ├── StateTooLarge           what is to be stored together is more than a broker takes at once
     └── PackageError            a package cannot be used
         ├── PackageNotFound     no package is stored under this path
@@ -187,3 +188,14 @@ class StateChanged(GemingaError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"an earlier instance has changed the state meanwhile: {topic}")
+
+
+class StateInDoubt(GemingaError):
+    """Whoever stored a change of a state has given up before it was known to be stored: the state
+    is to be read anew."""
+
+    code: ClassVar[str] = "StateInDoubt"
+    retry: ClassVar[bool] = True
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"an earlier change of the state may be stored or not: {topic}")

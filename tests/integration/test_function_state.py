@@ -73,6 +73,29 @@ async def test_instances_share_values_and_counters(
         await until(lambda: first.counter("count") == second.counter("count") == 12)
 
 
+async def test_the_first_read_has_what_was_stored_long_before(
+    open_state: Callable[[str], ChangelogState],
+) -> None:
+    async with open_state("0") as instance, open_state(REST_LANE) as rest:
+        change(rest, "put", "value", b"of REST")
+        await rest.commit()
+        # As the user's code does, in a thread: what others stored since this was opened is there.
+        assert await asyncio.to_thread(instance.get, "value") == b"of REST"
+
+
+async def test_the_first_change_stands_on_what_was_stored_long_before(
+    open_state: Callable[[str], ChangelogState],
+) -> None:
+    async with open_state("0") as first, open_state("1") as second:
+        for number in range(3):
+            change(first, "put", "last", b"%d" % number)
+            await first.commit()
+        # Of a function that reads nothing: a version that is too low would never count.
+        await asyncio.to_thread(change, second, "put", "last", b"of the second")
+        await second.commit()
+        await until(lambda: first.get("last") == b"of the second")
+
+
 async def test_state_outlives_its_instances(open_state: Callable[[str], ChangelogState]) -> None:
     async with open_state("0") as first, open_state(REST_LANE) as rest:
         for number in range(10):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import geminga
-from geminga_functions.errors import LocalCopyFailed, StateChanged, StateDamaged
+from geminga_functions.errors import LocalCopyFailed, StateChanged, StateDamaged, StateInDoubt
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changes import Changes
 from geminga_functions.state.lanes import (
@@ -68,7 +68,8 @@ class ChangelogState(Service):
     nothing else uses it meanwhile. None: the state is held in memory.
 
     ``failure`` is done with the error for which this state is not to be relied on any more: a lane
-    that is followed is damaged, or the local copy. Nothing is stored from then on.
+    that is followed is damaged, or the local copy, or what was to be stored may not be. Nothing is
+    stored from then on.
     """
 
     def __init__(
@@ -106,12 +107,13 @@ class ChangelogState(Service):
         self._moving = asyncio.Lock()
         # Most functions have no state: new lanes are not looked for then.
         self._is_used = False
+        self._loop_thread = threading.get_ident()
 
     # --- StateStore
 
     def counter(self, key: str) -> int:
         """As ``StateView.counter``."""
-        self._is_used = True
+        self._use()
         with self._reading():
             return self._table.counter(key)
 
@@ -122,7 +124,7 @@ class ChangelogState(Service):
 
     def get(self, key: str) -> bytes | None:
         """As ``StateView.get``."""
-        self._is_used = True
+        self._use()
         with self._reading():
             return self._table.get(key)
 
@@ -133,8 +135,20 @@ class ChangelogState(Service):
 
     def apply(self, changes: Changes) -> None:
         """As ``State.apply``; stored by ``commit``."""
+        if changes.values or changes.counters:
+            # A version or an epoch that stood on fewer lanes than there are might never count.
+            self._use()
         with self._reading():
             self._table.stage(self._table.records_of(self._lane, changes))
+
+    def _use(self) -> None:
+        """Lanes are looked for from now on. The first to use the state, in its thread, waits for
+        those that came since this was opened; the loop cannot wait, and has them a moment later.
+        """
+        if not self._is_used:
+            if threading.get_ident() != self._loop_thread:
+                asyncio.run_coroutine_threadsafe(self.refresh(), self._loop).result()
+            self._is_used = True
 
     @contextmanager
     def _reading(self) -> Generator[None, None, None]:
@@ -151,6 +165,8 @@ class ChangelogState(Service):
     async def commit(self) -> None:
         """As ``StateStore.commit``: all changes or none of them are there after a crash. Raises
         ``ProducerFenced`` where another instance has taken the lane."""
+        # Also where nothing was changed: what was read may have been wrong.
+        self._check()
         # What another commit is storing is staged until it is stored: it is waited for.
         if not self._table.staged:
             return
@@ -172,6 +188,9 @@ class ChangelogState(Service):
     async def commit_inputs(self, partition: str, changes: Changes, commit: Commit) -> None:
         """As ``StateStore.commit_inputs``."""
         lane = lane_of_partition(partition)
+        if not self._is_used and (changes.values or changes.counters):
+            await self.refresh()
+            self._is_used = True
         try:
             await self._store(
                 lane,
@@ -191,15 +210,25 @@ class ChangelogState(Service):
     async def _store(self, lane: str, make: Callable[[], dict[str, bytes]]) -> None:
         """Store the records that ``make`` gives, if there are some, in a lane of one's own."""
         self._check()
-        writer = await self._writer(lane)
-        async with writer.turn:
-            with self._lock:
-                entry = self._table.entry_of(lane, make())
-            if not entry.records:
-                return
-            position = await writer.write(entry.stored)
-            with self._lock:
-                self._table.keep(entry, position)
+        try:
+            writer = await self._writer(lane)
+            async with writer.turn:
+                self._check()
+                with self._lock:
+                    entry = self._table.entry_of(lane, make())
+                if not entry.records:
+                    return
+                position = await writer.write(entry.stored)
+                with self._lock:
+                    self._table.keep(entry, position)
+        except geminga.ProducerFenced:
+            raise
+        except BaseException as error:
+            # It may be stored all the same, which the lane's next count would lack; or what is
+            # staged never is, and nobody may read it.
+            topic = self._topic(lane)
+            self._fail(error if isinstance(error, Exception) else StateInDoubt(topic))
+            raise
 
     async def _release_partitions(self) -> None:
         """Follow all lanes of partitions, as lanes of others."""
@@ -225,7 +254,7 @@ class ChangelogState(Service):
         if self._directory is not None:
             # The loop waits some milliseconds for it: there is nothing else to do yet, or any more.
             copy = LocalCopy(self._directory)
-            stack.callback(copy.close)
+            stack.callback(self._close_copy, copy)
             self._table = StateTable(self._lane, copy)
         stack.push_async_callback(self._close_lanes)
         async with self._moving:
@@ -240,6 +269,11 @@ class ChangelogState(Service):
         if lanes:
             log.info("state read", extra={"lanes": len(lanes), "records_read": self.records_read})
         self.spawn_every(REFRESH_S, self._refresh, name="lanes of state")
+
+    def _close_copy(self, copy: LocalCopy) -> None:
+        # The thread of code that does not return may be at it.
+        with self._lock:
+            copy.close()
 
     async def _close_lanes(self) -> None:
         closing = [each.close() for each in self._writers.values()]

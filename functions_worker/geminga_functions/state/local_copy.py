@@ -50,7 +50,7 @@ class LocalCopy:
     state, and need neither RocksDB nor its memory.
 
     One thread at a time uses it. Raises ``LocalCopyFailed`` where the disk fails, or what is on it
-    is damaged: ``close`` then removes the directory.
+    is damaged: ``close`` then removes the directory; and where it is closed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -61,11 +61,13 @@ class LocalCopy:
         self._cache: dict[str, dict[str, bytes]] = {}
         self._cached_bytes = 0
         self._has_failed = False
+        self._is_closed = False
         if directory.exists():
             self._open()
 
     def of(self, key: str) -> Mapping[str, bytes]:
         """As ``Records.of``."""
+        self._check()
         if self._database is None:
             return {}
         found = self._cache.pop(key, None)
@@ -79,6 +81,7 @@ class LocalCopy:
 
     def record(self, lane: str, key: str) -> bytes | None:
         """As ``Records.record``."""
+        self._check()
         if self._database is None:
             return None
         cached = self._cache.get(key)
@@ -99,6 +102,7 @@ class LocalCopy:
 
     def write(self, lane: str, records: Mapping[str, bytes], summary: LaneSummary) -> None:
         """As ``Records.write``."""
+        self._check()
         import rocksdict  # noqa: PLC0415 - 10 MB, which functions without state do not need
 
         database = self._database
@@ -124,6 +128,7 @@ class LocalCopy:
 
     def drop(self, lane: str) -> None:
         """As ``Records.drop``. Takes a while: all records are looked at."""
+        self._check()
         import rocksdict  # noqa: PLC0415 - as above
 
         if self._database is None:
@@ -146,6 +151,7 @@ class LocalCopy:
 
     def close(self) -> None:
         """Give the directory back; what it has is there for the next one, unless it has failed."""
+        self._is_closed = True
         if self._database is None:
             return
         database, self._database = self._database, None
@@ -159,6 +165,11 @@ class LocalCopy:
         database.close()
         if self._has_failed:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _check(self) -> None:
+        # It would seem to be empty, and nobody would close what a record opened.
+        if self._is_closed:
+            raise LocalCopyFailed(self._directory, "it is closed")
 
     # --- RocksDB
 

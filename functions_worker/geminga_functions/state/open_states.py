@@ -61,6 +61,9 @@ class OpenStates(Service):
         found.users += 1
         try:
             async with found.turn:
+                if found.state is not None and found.state.failure.done():
+                    # For one who has asked before, who was told.
+                    await self._end(found)
                 if found.state is None:
                     found.state = await self._opened(name)
                 else:
@@ -99,9 +102,13 @@ class OpenStates(Service):
             await state.refresh()
         except Exception:
             # The next one who asks begins anew.
-            found.state = None
-            await state.__aexit__(None, None, None)
+            await self._end(found)
             raise
+
+    async def _end(self, found: OpenState) -> None:
+        state, found.state = found.state, None
+        if state is not None:
+            await state.__aexit__(None, None, None)
 
     async def _close_idle(self) -> None:
         now_s = self._clock.monotonic()
@@ -118,9 +125,7 @@ class OpenStates(Service):
             if found is None:
                 continue
             async with found.turn:
-                state, found.state = found.state, None
-                if state is not None:
-                    await state.__aexit__(None, None, None)
+                await self._end(found)
             # Whoever waited for the turn opens it again.
             if not found.users:
                 self._states.pop(name, None)

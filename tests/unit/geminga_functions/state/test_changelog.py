@@ -14,7 +14,7 @@ import pytest
 from tests.unit.geminga_functions.instance.brokers_in_memory import Brokers, Client, Reader, Topic
 
 import geminga
-from geminga_functions.errors import StateDamaged
+from geminga_functions.errors import LocalCopyFailed, StateDamaged, StateInDoubt
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
@@ -130,7 +130,12 @@ async def test_a_lane_that_is_damaged_while_it_is_followed_ends_the_state(payloa
         await asyncio.sleep(LATER_S)
         assert isinstance(reader.failure.exception(), StateDamaged)
         # What stands on a state that is not whole is not stored.
-        for work in (put(reader, "key", b"2"), commit(reader, 1), reader.claim(PARTITION)):
+        for work in (
+            reader.commit(),
+            put(reader, "key", b"2"),
+            commit(reader, 1),
+            reader.claim(PARTITION),
+        ):
             with pytest.raises(StateDamaged):
                 await work
     assert topic_of(brokers, "1").messages == []
@@ -240,6 +245,48 @@ async def test_a_copy_of_the_midst_of_a_first_entry_is_read_over(tmp_path: Path)
         async with opened(Client(brokers), "1", tmp_path) as reader:
             assert (reader.get("key"), reader.get("of an older lane")) == (b"1", None)
         shutil.rmtree(tmp_path)
+
+
+async def test_a_state_that_is_closed_answers_nothing(tmp_path: Path) -> None:
+    brokers = Brokers()
+    async with opened(Client(brokers), "0", tmp_path / "copy") as state:
+        await put(state, "key", b"1")
+    # Code that does not return has it still.
+    with pytest.raises(LocalCopyFailed):
+        state.get("key")
+    with pytest.raises(LocalCopyFailed):
+        state.counter("sum")
+
+
+async def test_a_commit_that_was_given_up_ends_the_state() -> None:
+    brokers = Brokers()
+    client = Client(brokers)
+    async with opened(client, "0") as state:
+        await commit(state, 1)
+        client.may_go.clear()
+        committing = asyncio.create_task(commit(state, 2))
+        await asyncio.sleep(1.0)
+        committing.cancel()
+        await asyncio.wait([committing])
+        client.may_go.set()
+        # It may be stored: the count of a later one would lack it, and the lane be damaged.
+        with pytest.raises(StateInDoubt):
+            await commit(state, 3)
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+async def test_a_change_stands_on_what_others_stored_though_nobody_reads(is_exact: bool) -> None:  # noqa: FBT001
+    brokers = Brokers()
+    async with opened(Client(brokers), "0") as first, opened(Client(brokers), "1") as second:
+        for number in range(3):
+            await put(first, "last", b"first %d" % number)
+        await asyncio.sleep(LATER_S)
+        # The first change of this one shows that there is a state, and the next one counts.
+        for number in (1, 2):
+            await (commit(second, number) if is_exact else put(second, "last", b"second"))
+            await asyncio.sleep(LATER_S)
+    async with opened(Client(brokers), "2") as later:
+        assert later.get("last") == (b"2" if is_exact else b"second")
 
 
 async def test_a_lane_that_lost_its_beginning_is_refused_with_a_copy_too(tmp_path: Path) -> None:

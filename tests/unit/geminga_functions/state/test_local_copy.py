@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -169,3 +170,19 @@ def test_a_second_one_is_refused_and_harms_nothing(tmp_path: Path) -> None:
     copy = LocalCopy(tmp_path / "copy")
     assert copy.of("v:a") == {"0": b"1"}
     copy.close()
+
+
+def test_one_that_is_closed_neither_answers_nor_opens_again(tmp_path: Path) -> None:
+    copy = LocalCopy(tmp_path / "copy")
+    copy.write("0", {"v:key": b"1"}, LaneSummary(1, 0, (7, 0)))
+    copy.close()
+    for work in (
+        lambda: copy.of("v:key"),
+        lambda: copy.record("0", "v:key"),
+        lambda: copy.write("0", {"v:key": b"2"}, LaneSummary(1, 0, (7, 1))),
+        lambda: copy.drop("0"),
+    ):
+        with pytest.raises(LocalCopyFailed):
+            work()
+    with closing(LocalCopy(tmp_path / "copy")) as later:
+        assert later.of("v:key") == {"0": b"1"}

@@ -6,15 +6,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.unit.geminga_functions.instance.brokers_in_memory import Brokers, Client, Topic
+from tests.unit.geminga_functions.instance.brokers_in_memory import (
+    Brokers,
+    Client,
+    EntryProducer,
+    Topic,
+)
 
 import geminga
-from geminga_functions.errors import StateDamaged
+from geminga_functions.errors import StateDamaged, StateTooLarge
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
@@ -97,6 +102,43 @@ async def test_one_that_is_damaged_is_opened_anew() -> None:
                     pass
             assert not states.names
         lane.messages.pop()
+        async with states.use(FUNCTION) as state:
+            assert state.get("key") == b"1"
+
+
+async def test_what_could_not_be_stored_is_forgotten() -> None:
+    brokers = Brokers()
+    async with states_of(brokers) as states:
+        for value in (b"1", b"x" * EntryProducer.message_bytes_max):
+            with suppress(StateTooLarge):
+                async with states.use(FUNCTION) as state:
+                    await put(state, "key", value)
+        async with states.use(FUNCTION) as state:
+            assert state.get("key") == b"1"
+            await put(state, "other", b"2")
+        async with states.use(FUNCTION) as again:
+            assert again is state
+            assert (again.get("key"), again.get("other")) == (b"1", b"2")
+
+
+async def test_what_whoever_asks_gave_up_is_not_built_upon() -> None:
+    brokers = Brokers()
+    client = Client(brokers)
+    states = OpenStates(cast(geminga.Client, client), NAMESPACE, None, SimulatedClock())
+    async with states:
+        async with states.use(FUNCTION) as state:
+            await put(state, "key", b"1")
+        client.may_go.clear()
+
+        async def change() -> None:
+            async with states.use(FUNCTION) as state:
+                await put(state, "key", b"2")
+
+        changing = asyncio.create_task(change())
+        await asyncio.sleep(1.0)
+        changing.cancel()
+        await asyncio.wait([changing])
+        client.may_go.set()
         async with states.use(FUNCTION) as state:
             assert state.get("key") == b"1"
 
