@@ -183,11 +183,13 @@ class Instances(Service):
 
     async def _keep(self, keeper: Keeper) -> None:
         try:
-            await keeper.keep()
-            # It runs elsewhere now, or no more. The next run of a worker may go on with its copies.
-            copy = self.directory_of(keeper.name) / LOCAL_COPY
-            if not self._is_ending and copy.exists():
-                await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+            while keeper.is_wanted:
+                await keeper.keep()
+                # It runs elsewhere now, or no more, unless it comes back while this takes its time.
+                # The next run of a worker may go on with its copies.
+                copy = self.directory_of(keeper.name) / LOCAL_COPY
+                if not self._is_ending and copy.exists():
+                    await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
         finally:
             del self._keepers[keeper.name]
             self.changed()
@@ -253,6 +255,11 @@ class Keeper:
         self._state = InstanceState.PREPARING
         self._starts = 0
         self._failure: InstanceFailure | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is assigned to this worker."""
+        return self._wanted is not None
 
     def report(self) -> InstanceReport:
         """What is to be said of the instance."""

@@ -5,145 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
+from tests.unit.geminga_functions.runtime.fake_instances import (
+    FOR_EVER_S,
+    ONE,
+    TWO,
+    World,
+    metadata,
+)
 
 from geminga_functions.errors import PackageRefused
 from geminga_functions.names import FunctionName, InstanceName
-from geminga_functions.packages.cache import Prepared
-from geminga_functions.runtime.config import RuntimeConfig
 from geminga_functions.runtime.instances import (
     TRACE_CHARACTERS_MAX,
-    Instances,
-    WorkerIdentity,
     shortened,
 )
-from geminga_functions.runtime.reports import InstanceReport, InstanceState
-from geminga_functions.runtime.running import Ending, Order
+from geminga_functions.runtime.reports import InstanceState
+from geminga_functions.runtime.running import Ending
 from geminga_protocol.functions.functions_pb2 import (
     STOPPED,
-    FunctionDetails,
     FunctionMetaData,
-    PackageLocationMetaData,
 )
-from geminga_simulation.clock import SimulatedClock
-
-ONE = InstanceName(FunctionName("public", "default", "f"), 0)
-TWO = InstanceName(FunctionName("public", "default", "f"), 1)
-FOR_EVER_S = 1e9
-
-
-@dataclass
-class FakeInstance:
-    """An instance that does what the test says; it takes ``stops_in_s`` to stop."""
-
-    order: Order
-    stops_in_s: float = 0.5
-    pid: int | None = 4711
-    started: asyncio.Event = field(default_factory=asyncio.Event)
-    leases: list[float] = field(default_factory=list[float])
-
-    def __post_init__(self) -> None:
-        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-
-    def extend_lease(self, until_s: float) -> None:
-        self.leases.append(until_s)
-
-    async def status(self, timeout_s: float) -> str | None:
-        return f"{self.order.start.version} in {timeout_s:g}"
-
-    async def stop(self, timeout_s: float) -> None:
-        if not self.ended.done():
-            await asyncio.sleep(min(timeout_s, self.stops_in_s))
-            self.kill()
-
-    def kill(self) -> None:
-        self.end(Ending())
-
-    def end(self, ending: Ending) -> None:
-        if not self.ended.done():
-            self.ended.set_result(ending)
-
-
-class FakeRunner:
-    """Starts fakes, which start at once; notes that no two of one name run at the same time."""
-
-    def __init__(self) -> None:
-        self.begun: list[FakeInstance] = []
-        self.loads = True
-        self.error: Exception | None = None
-        self.starts_in_s = 0.0
-        self._has_begun = asyncio.Event()
-
-    @property
-    def last(self) -> FakeInstance:
-        return self.begun[-1]
-
-    def running(self, name: InstanceName) -> list[FakeInstance]:
-        return [each for each in self.begun if each.order.name == name and not each.ended.done()]
-
-    async def has_begun(self, count: int) -> None:
-        while len(self.begun) < count:
-            await self._has_begun.wait()
-
-    async def start(self, order: Order) -> FakeInstance:
-        assert not self.running(order.name), "it runs twice"
-        if self.error is not None:
-            raise self.error
-        await asyncio.sleep(self.starts_in_s)
-        instance = FakeInstance(order)
-        self.begun.append(instance)
-        self._has_begun.set()
-        self._has_begun = asyncio.Event()
-        if self.loads:
-            instance.started.set()
-        return instance
-
-
-class FakePackages:
-    def __init__(self) -> None:
-        self.refusal: PackageRefused | None = None
-        self.used: list[str] = []
-
-    @asynccontextmanager
-    async def use(self, metadata: FunctionMetaData) -> AsyncGenerator[Prepared]:
-        if self.refusal is not None:
-            raise self.refusal
-        path = metadata.packageLocation.packagePath
-        self.used.append(path)
-        try:
-            yield Prepared(Path("/f.py"), (Path("/a"), Path("/b")), Path(sys.executable))
-        finally:
-            self.used.remove(path)
-
-
-class World:
-    """One worker's instances, and what they stand on."""
-
-    def __init__(self, directory: Path) -> None:
-        self.runner, self.packages, self.clock = FakeRunner(), FakePackages(), SimulatedClock()
-        self.instances = Instances(
-            WorkerIdentity("w-1", "main", "pulsar://b", "http://b"),
-            RuntimeConfig(directory=directory, starts_at_once_max=1),
-            self.runner,
-            self.packages,
-            self.clock,
-            Random(1),
-        )
-
-    def lease(self, seconds: float) -> None:
-        self.instances.extend_lease(self.clock.monotonic() + seconds)
-
-    async def settled(self, name: InstanceName = ONE, version: int = 0) -> InstanceReport:
-        return await self.instances.settled(name, version, 1000)
 
 
 @pytest.fixture
@@ -151,14 +38,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     world = World(tmp_path)
     async with world.instances:
         yield world
-
-
-def metadata(version: int = 0, name: str = "f", package: str = "p") -> FunctionMetaData:
-    return FunctionMetaData(
-        functionDetails=FunctionDetails(tenant="public", namespace="default", name=name),
-        packageLocation=PackageLocationMetaData(packagePath=package),
-        version=version,
-    )
 
 
 async def test_an_instance_runs_once_it_is_assigned_and_there_is_a_lease(world: World) -> None:
@@ -191,29 +70,6 @@ async def test_an_instance_is_present_until_it_has_ended(world: World) -> None:
     await asyncio.sleep(0.2)
     assert world.instances.present() == {TWO}
     assert len(world.runner.running(TWO)) == 1
-
-
-async def test_what_an_instance_copied_of_its_state_goes_where_it_went(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def at_once(work: Callable[..., object], *told: Any, **options: Any) -> object:
-        return work(*told, **options)
-
-    monkeypatch.setattr(asyncio, "to_thread", at_once)  # virtual time knows no threads
-    world = World(tmp_path)
-    async with world.instances:
-        world.lease(FOR_EVER_S)
-        world.instances.assign({ONE: metadata(), TWO: metadata()})
-        copies = {name: world.instances.directory_of(name) / ".state" for name in (ONE, TWO)}
-        for name, copy in copies.items():
-            await world.settled(name)
-            copy.mkdir()
-        await world.instances.restart(ONE)
-        assert copies[ONE].exists()
-        world.instances.assign({TWO: metadata()})
-        await world.instances.ended(ONE)
-        assert not copies[ONE].exists()
-    assert copies[TWO].exists()  # for the next run of the worker
 
 
 async def test_an_update_ends_the_old_version_before_the_new_one_starts(world: World) -> None:
