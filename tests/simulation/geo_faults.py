@@ -98,9 +98,7 @@ async def change_replication(
             cluster = geo.clusters[name]
             for broker in cluster.brokers:
                 with suppress(GemingaError, HostCrashed):
-                    await cluster.do(
-                        broker, lambda each: each.ownership.unload_namespace(NAMESPACE)
-                    )
+                    await cluster.do(broker, unload)
 
 
 async def strike(geo: GeoClusters, strikes: int, seconds: float, chance: Random) -> None:

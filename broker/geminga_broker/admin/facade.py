@@ -19,7 +19,7 @@ from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import AutoCreationConfig
-from geminga_broker.policies.resolver import PolicyResolver
+from geminga_broker.policies.resolver import PolicyResolver, TopicPolicySource
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.clusters import Clusters
@@ -131,16 +131,8 @@ class BrokerFacade(Protocol):
         ...
 
 
-class SaidByTopics(Protocol):
-    """What topics say of themselves, in this cluster."""
-
-    async def ready(self, namespace: NamespaceName) -> None:
-        """Return when it is known what the topics of a namespace say."""
-        ...
-
-    def known(self, topic: TopicName) -> TopicPolicies:
-        """What ``topic`` says, to this cluster or to all, as far as it is known."""
-        ...
+class SaidByTopics(TopicPolicySource, Protocol):
+    """What topics say of themselves, in this cluster, and how it is changed."""
 
     async def said_here(self, topic: TopicName) -> TopicPolicies:
         """What ``topic`` says to this cluster alone, as it is stored now."""
@@ -151,10 +143,6 @@ class SaidByTopics(Protocol):
     ) -> None:
         """Have ``topic``, which this broker serves, say what ``change`` makes of what it says.
         Raises what ``change`` raises."""
-        ...
-
-    async def delete(self, topic: TopicName) -> None:
-        """``topic`` is being deleted, and what it says with it."""
         ...
 
 

@@ -19,6 +19,7 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import number_body
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_cluster.errors import NamespaceNotFound
+from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.json_records import JsonRecord, of_document, to_document
 from geminga_protocol.records.namespaces import Policies
 from geminga_protocol.records.topic_policies import TopicPolicies
@@ -133,20 +134,37 @@ class NamespaceLevel:
 
     async def policies(self, request: Request) -> AnyPolicies:
         """The namespace's record. Raises ``RestError`` 404."""
-        try:
-            return await _services(request).namespaces.policies(namespace_in(request))
-        except NamespaceNotFound:
-            raise RestError(404, MISSING) from None
+        return await policies_of(_services(request), namespace_in(request))
 
     async def change(
         self, request: Request, change: Callable[[Policies], Policies], *, missing: str
     ) -> None:
         """Replace the namespace's record by what ``change`` makes of it. Raises ``RestError`` 404
         with ``missing``, and what ``change`` raises."""
-        try:
-            await _services(request).namespaces.update(namespace_in(request), change)
-        except NamespaceNotFound:
-            raise RestError(404, missing) from None
+        await change_policies(_services(request), namespace_in(request), change, missing=missing)
+
+
+async def policies_of(services: Services, namespace: NamespaceName) -> Policies:
+    """The record of a namespace. Raises ``RestError`` 404."""
+    try:
+        return await services.namespaces.policies(namespace)
+    except NamespaceNotFound:
+        raise RestError(404, MISSING) from None
+
+
+async def change_policies(
+    services: Services,
+    namespace: NamespaceName,
+    change: Callable[[Policies], Policies],
+    *,
+    missing: str = MISSING,
+) -> None:
+    """Replace the record of a namespace by what ``change`` makes of it. Raises ``RestError`` 404
+    with ``missing``, and what ``change`` raises."""
+    try:
+        await services.namespaces.update(namespace, change)
+    except NamespaceNotFound:
+        raise RestError(404, missing) from None
 
 
 def _services(request: Request) -> Services:

@@ -9,7 +9,13 @@ from geminga_cli.admin.service import AdminService
 from geminga_cli.admin.values import compact, namespace, words
 
 NAMESPACE = place("namespace", "tenant/namespace", namespace)
+CLUSTERS = option("--clusters", "-c", required=True, read=words, metavar="A,B", help="which")
 BUNDLE = option("--bundle", "-b", metavar="0xA_0xB", help="only of this bundle's topics")
+
+
+def clusters_given(given: Given) -> list[str]:
+    """Those of ``CLUSTERS``, as REST takes them."""
+    return list(given.clusters)
 
 
 def _create(service: AdminService, given: Given) -> None:
@@ -51,11 +57,6 @@ def _clear(service: AdminService, given: Given) -> None:
 def _unsubscribe(service: AdminService, given: Given) -> None:
     where = "namespaces/{namespace}" + ("/{bundle}" if given.bundle else "")
     service.ask("POST", path(where + "/unsubscribe/{sub}", given))
-
-
-def _set_clusters(service: AdminService, given: Given) -> None:
-    where = path("namespaces/{namespace}/replication", given)
-    service.ask("POST", where, content=list(given.clusters))
 
 
 OPERATIONS = (
@@ -142,20 +143,14 @@ OPERATIONS = (
     Operation(
         "set-clusters",
         "replicate its topics between these clusters, at once",
-        (
-            NAMESPACE,
-            option("--clusters", "-c", required=True, read=words, metavar="A,B", help="which"),
-        ),
-        _set_clusters,
+        (NAMESPACE, CLUSTERS),
+        sends("POST", "namespaces/{namespace}/replication", clusters_given),
     ),
     Operation(
         "set-allowed-clusters",
         "let it be in these clusters alone, those of single topics among them",
-        (
-            NAMESPACE,
-            option("--clusters", "-c", required=True, read=words, metavar="A,B", help="which"),
-        ),
-        sends("POST", "namespaces/{namespace}/allowedClusters", lambda given: list(given.clusters)),
+        (NAMESPACE, CLUSTERS),
+        sends("POST", "namespaces/{namespace}/allowedClusters", clusters_given),
     ),
     Operation(
         "get-allowed-clusters",

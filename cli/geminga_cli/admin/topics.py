@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from geminga_cli.admin.errors import AdminRefused, InvalidUse
 from geminga_cli.admin.messages import MESSAGE_OPERATIONS
+from geminga_cli.admin.namespaces import CLUSTERS, clusters_given
 from geminga_cli.admin.operation import (
     Given,
     Operation,
@@ -25,7 +26,7 @@ from geminga_cli.admin.operation import (
 from geminga_cli.admin.service import AdminService
 from geminga_cli.admin.subscriptions import SUBSCRIPTION_OPERATIONS
 from geminga_cli.admin.topic_stats import show_partitioned_stats, show_stats
-from geminga_cli.admin.values import message_id, namespace, pairs, topic, words
+from geminga_cli.admin.values import message_id, namespace, pairs, topic
 
 TOPIC = place("topic", "its name: NAME, TENANT/NAMESPACE/NAME, persistent://…", topic)
 NAMESPACE = place("namespace", "tenant/namespace", namespace)
@@ -359,11 +360,8 @@ REPLICATION = (
     Operation(
         "set-replication-clusters",
         "replicate it to these clusters, this one among them, whatever its namespace says",
-        (
-            TOPIC,
-            option("--clusters", "-c", required=True, read=words, metavar="A,B", help="which"),
-        ),
-        sends("POST", "{topic}/replication", lambda given: list(given.clusters)),
+        (TOPIC, CLUSTERS),
+        sends("POST", "{topic}/replication", clusters_given),
     ),
     Operation(
         "get-replication-clusters",

@@ -147,8 +147,12 @@ class ChangelogState(Service):
         """
         if not self._is_used:
             if threading.get_ident() != self._loop_thread:
-                asyncio.run_coroutine_threadsafe(self.refresh(), self._loop).result()
+                asyncio.run_coroutine_threadsafe(self._begin_use(), self._loop).result()
             self._is_used = True
+
+    async def _begin_use(self) -> None:
+        await self.refresh()
+        self._is_used = True
 
     @contextmanager
     def _reading(self) -> Generator[None, None, None]:
@@ -177,7 +181,7 @@ class ChangelogState(Service):
         lane = lane_of_partition(partition)
         async with self._moving:
             self._check()
-            lanes = await lanes_of(self._client, self._namespace, self._function)
+            lanes = await self._lanes()
             if lane in lanes and lane not in self._writers:
                 # From now on the earlier owner commits nothing more, and what it did is read.
                 await self._open_writer(lane)
@@ -189,8 +193,7 @@ class ChangelogState(Service):
         """As ``StateStore.commit_inputs``."""
         lane = lane_of_partition(partition)
         if not self._is_used and (changes.values or changes.counters):
-            await self.refresh()
-            self._is_used = True
+            await self._begin_use()
         try:
             await self._store(
                 lane,
@@ -204,7 +207,7 @@ class ChangelogState(Service):
         """Read all that any lane has by now. Raises ``StateDamaged``, ``ClientError``."""
         async with self._moving:
             self._check()
-            lanes = await lanes_of(self._client, self._namespace, self._function)
+            lanes = await self._lanes()
             await self._catch_up_all(sorted(self._of_others(lanes)))
 
     async def _store(self, lane: str, make: Callable[[], dict[str, bytes]]) -> None:
@@ -258,7 +261,7 @@ class ChangelogState(Service):
             self._table = StateTable(self._lane, copy)
         stack.push_async_callback(self._close_lanes)
         async with self._moving:
-            lanes = await lanes_of(self._client, self._namespace, self._function)
+            lanes = await self._lanes()
             for lane in self._table.lanes - lanes.keys():
                 self._table.forget(lane)
             for lane in sorted(lanes):
@@ -289,7 +292,7 @@ class ChangelogState(Service):
         """Follow lanes that have come, and those whose followers had to give up."""
         if self._is_used and not self.failure.done():
             async with self._moving:
-                lanes = await lanes_of(self._client, self._namespace, self._function)
+                lanes = await self._lanes()
                 await self._catch_up_all(sorted(self._of_others(lanes) - self._followed.keys()))
 
     async def _catch_up_all(self, lanes: Sequence[str]) -> None:
@@ -443,6 +446,9 @@ class ChangelogState(Service):
             self._behind.add(lane)
             # Whatever an earlier writer had under way stands before this, or is refused.
             await writer.write({MARK: MARK_RECORD})
+
+    async def _lanes(self) -> dict[str, str]:
+        return await lanes_of(self._client, self._namespace, self._function)
 
     def _topic(self, lane: str) -> str:
         return lane_prefix(self._namespace, self._function) + lane

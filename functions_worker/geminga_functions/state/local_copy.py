@@ -17,6 +17,7 @@ import logging
 import shutil
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,21 +104,16 @@ class LocalCopy:
     def write(self, lane: str, records: Mapping[str, bytes], summary: LaneSummary) -> None:
         """As ``Records.write``."""
         self._check()
-        import rocksdict  # noqa: PLC0415 - 10 MB, which functions without state do not need
-
-        database = self._database
-        if database is None:
+        if self._database is None:
             self._open()
-            database = self._database
-        batch = rocksdict.WriteBatch(raw_mode=True)
+        batch = self._new_batch()
         end = END_OF_KEY + lane.encode()
         for key, record in records.items():
             batch.put(RECORD + _encoded(key) + end, record)
         ledger_id, entry_id = summary.position or NO_POSITION
         fields = [FORMAT, summary.keys, summary.digest, ledger_id, entry_id]
         batch.put(LANE + lane.encode(), cast("bytes", msgpack.packb(fields)))
-        with self._failures():
-            database.write(batch, self._write_options)
+        self._apply(batch)
         self._summaries[lane] = summary
         for key, record in records.items():
             cached = self._cache.get(key)
@@ -129,24 +125,20 @@ class LocalCopy:
     def drop(self, lane: str) -> None:
         """As ``Records.drop``. Takes a while: all records are looked at."""
         self._check()
-        import rocksdict  # noqa: PLC0415 - as above
-
         if self._database is None:
             return
         self._cache, self._cached_bytes = {}, 0
         end = END_OF_KEY + lane.encode()
         # The summary last: as long as there are records, the lane is known.
-        batch = rocksdict.WriteBatch(raw_mode=True)
+        batch = self._new_batch()
         for key, _ in self._scan(RECORD):
             if key.endswith(end):
                 batch.delete(RECORD + key)
                 if batch.len() >= DROPPED_AT_ONCE:
-                    with self._failures():
-                        self._database.write(batch, self._write_options)
-                    batch = rocksdict.WriteBatch(raw_mode=True)
+                    self._apply(batch)
+                    batch = self._new_batch()
         batch.delete(LANE + lane.encode())
-        with self._failures():
-            self._database.write(batch, self._write_options)
+        self._apply(batch)
         self._summaries.pop(lane, None)
 
     def close(self) -> None:
@@ -195,8 +187,9 @@ class LocalCopy:
             self._open_database()
 
     def _open_database(self) -> None:
-        import rocksdict  # noqa: PLC0415 - as above
+        import rocksdict  # noqa: PLC0415 - 10 MB, which functions without state do not need
 
+        self._new_batch = partial(rocksdict.WriteBatch, raw_mode=True)
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(create_if_missing=True)
         options.set_write_buffer_size(WRITE_BUFFER_BYTES)
@@ -208,6 +201,10 @@ class LocalCopy:
         with self._failures():
             self._directory.mkdir(parents=True, exist_ok=True)
             self._database = rocksdict.Rdict(str(self._directory), options)
+
+    def _apply(self, batch: Any) -> None:  # noqa: ANN401 - rocksdict is imported late
+        with self._failures():
+            self._database.write(batch, self._write_options)
 
     def _load_summaries(self) -> None:
         for lane, value in self._scan(LANE):

@@ -91,7 +91,7 @@ class MemoryRecords:
             by_lane.pop(lane, None)
 
 
-def digest_of(key: str, record: bytes) -> int:
+def record_digest(key: str, record: bytes) -> int:
     """The part of one record in the digest of its lane, which is the exclusive or of all parts: so
     it depends on no order, and changes with one record by that record alone."""
     hashed = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES)

@@ -34,7 +34,7 @@ import msgpack
 
 from geminga_functions.errors import StateDamaged
 from geminga_functions.state.changes import Changes
-from geminga_functions.state.records import LaneSummary, MemoryRecords, Records, digest_of
+from geminga_functions.state.records import LaneSummary, MemoryRecords, Records, record_digest
 
 REST_LANE = "rest"
 FORMAT = 1
@@ -206,8 +206,8 @@ class StateTable:
             if old is None:
                 keys += 1
             else:
-                digest ^= digest_of(key, old)
-            digest ^= digest_of(key, record)
+                digest ^= record_digest(key, old)
+            digest ^= record_digest(key, record)
         return LaneSummary(keys, digest, position or before.position)
 
     # --- what lanes say

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
-from geminga_cluster.errors import NamespaceNotFound
+from geminga_broker.admin.policy_routes import change_policies, policies_of
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.clusters import GLOBAL_CLUSTER
 from geminga_protocol.records.namespaces import Policies
@@ -27,11 +27,7 @@ router = APIRouter(prefix="/admin/v2/namespaces/{tenant}/{namespace}")
 @router.get("/replication", dependencies=[on_namespace(Action.READ)])
 async def get_replication_clusters(namespace: NamespaceArg, services: ServicesArg) -> Response:
     """The clusters of a namespace."""
-    try:
-        policies = await services.namespaces.policies(namespace)
-    except NamespaceNotFound:
-        raise RestError(404, "Namespace does not exist") from None
-    return Json(list(policies.replication_clusters))
+    return Json(list((await policies_of(services, namespace)).replication_clusters))
 
 
 @router.post("/replication", dependencies=[on_namespace(Action.ADMINISTER)])
@@ -39,25 +35,18 @@ async def set_replication_clusters(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
     """Replicate the topics of a namespace between these clusters from now on, and to no other."""
-    clusters = sorted(set(await clusters_body(request)))
+    clusters = tuple(sorted(set(await clusters_body(request))))
     await check_clusters(services, namespace, clusters)
-    try:
-        await services.namespaces.update(
-            namespace, lambda policies: replace(policies, replication_clusters=tuple(clusters))
-        )
-    except NamespaceNotFound:
-        raise RestError(404, "Namespace does not exist") from None
+    await change_policies(
+        services, namespace, lambda policies: replace(policies, replication_clusters=clusters)
+    )
     return no_content()
 
 
 @router.get("/allowedClusters", dependencies=[on_namespace(Action.READ)])
 async def get_allowed_clusters(namespace: NamespaceArg, services: ServicesArg) -> Response:
     """The clusters that a namespace may be in; none, where its tenant's are."""
-    try:
-        policies = await services.namespaces.policies(namespace)
-    except NamespaceNotFound:
-        raise RestError(404, "Namespace does not exist") from None
-    return Json(list(policies.allowed_clusters))
+    return Json(list((await policies_of(services, namespace)).allowed_clusters))
 
 
 @router.post("/allowedClusters", dependencies=[on_namespace(Action.ADMINISTER)])
@@ -66,7 +55,7 @@ async def set_allowed_clusters(
 ) -> Response:
     """Let a namespace be in these clusters alone: those that it is replicated between among them,
     and others, to which topics of it may go by themselves."""
-    clusters = sorted(set(await clusters_body(request)))
+    clusters = tuple(sorted(set(await clusters_body(request))))
     await check_tenant_allows(services, namespace.tenant, clusters)
 
     def allow(policies: Policies) -> Policies:
@@ -78,15 +67,12 @@ async def set_allowed_clusters(
                     "remove the replication cluster if the cluster is not allowed for this "
                     "namespace",
                 )
-        return replace(policies, allowed_clusters=tuple(clusters))
+        return replace(policies, allowed_clusters=clusters)
 
-    try:
-        # Looked at before the others, as upstream does, and again when it is stored.
-        allow(await services.namespaces.policies(namespace))
-        await check_known(services, clusters)
-        await services.namespaces.update(namespace, allow)
-    except NamespaceNotFound:
-        raise RestError(404, "Namespace does not exist") from None
+    # Upstream refuses for this before it looks for the clusters; it is asked again when it counts.
+    allow(await policies_of(services, namespace))
+    await check_known(services, clusters)
+    await change_policies(services, namespace, allow)
     return no_content()
 
 
@@ -107,20 +93,10 @@ async def check_clusters(
     if GLOBAL_CLUSTER in clusters:
         raise RestError(412, "Cannot specify global in the list of replication clusters")
     await check_known(services, clusters)
-    try:
-        allowed = (await services.namespaces.policies(namespace)).allowed_clusters
-    except NamespaceNotFound:
-        raise RestError(404, "Namespace does not exist") from None
-    if not allowed:
+    if allowed := (await policies_of(services, namespace)).allowed_clusters:
+        check_allowed(clusters, allowed, f"namespace [{namespace}]")
+    else:
         await check_tenant_allows(services, namespace.tenant, clusters)
-        return
-    for cluster in clusters:
-        if cluster not in allowed:
-            raise RestError(
-                403,
-                f"Cluster [{cluster}] is not in the list of allowed clusters list for namespace "
-                f"[{namespace}]",
-            )
 
 
 async def check_known(services: Services, clusters: Sequence[str]) -> None:
@@ -133,11 +109,15 @@ async def check_known(services: Services, clusters: Sequence[str]) -> None:
 
 async def check_tenant_allows(services: Services, tenant: str, clusters: Sequence[str]) -> None:
     """Raise ``RestError`` unless a tenant may be in all of these clusters."""
-    allowed = (await services.tenants.get(tenant)).allowed_clusters
+    check_allowed(
+        clusters, (await services.tenants.get(tenant)).allowed_clusters, f"tenant [{tenant}]"
+    )
+
+
+def check_allowed(clusters: Sequence[str], allowed: Sequence[str], whose: str) -> None:
+    """Raise ``RestError`` for a cluster that is not among those which ``whose`` allows."""
     for cluster in clusters:
         if cluster not in allowed:
             raise RestError(
-                403,
-                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant "
-                f"[{tenant}]",
+                403, f"Cluster [{cluster}] is not in the list of allowed clusters list for {whose}"
             )

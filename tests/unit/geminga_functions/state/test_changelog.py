@@ -20,7 +20,7 @@ from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
 from geminga_functions.state.lanes import lane_of_partition, lane_prefix
 from geminga_functions.state.local_copy import LocalCopy
-from geminga_functions.state.records import LaneSummary, digest_of
+from geminga_functions.state.records import LaneSummary, record_digest
 from geminga_functions.state.table import REST_LANE, Commit
 
 FUNCTION = FunctionName("public", "default", "f")
@@ -240,7 +240,7 @@ async def test_a_copy_of_the_midst_of_a_first_entry_is_read_over(tmp_path: Path)
     for key in ("v:key", "v:of an older lane"):
         # A process was killed while it read the first entry of a lane.
         copy, record = LocalCopy(tmp_path), topic_of(brokers, "0").messages[1].data
-        copy.write("0", {key: record}, LaneSummary(1, digest_of(key, record)))
+        copy.write("0", {key: record}, LaneSummary(1, record_digest(key, record)))
         copy.close()
         async with opened(Client(brokers), "1", tmp_path) as reader:
             assert (reader.get("key"), reader.get("of an older lane")) == (b"1", None)

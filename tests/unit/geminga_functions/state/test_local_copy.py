@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from geminga_functions.errors import LocalCopyFailed
 from geminga_functions.state import local_copy
 from geminga_functions.state.local_copy import LocalCopy
-from geminga_functions.state.records import LaneSummary, MemoryRecords, digest_of
+from geminga_functions.state.records import LaneSummary, MemoryRecords, record_digest
 
 LANES = ("0", "1", "in-ab")
 # One begins with another, one has what ends a key in other encodings, one is no valid text.
@@ -84,7 +84,7 @@ def summary_of(copy: LocalCopy, position: tuple[int, int]) -> LaneSummary:
     for number in range(1000):
         record = copy.record("0", f"v:{number}")
         if record is not None:
-            keys, digest = keys + 1, digest ^ digest_of(f"v:{number}", record)
+            keys, digest = keys + 1, digest ^ record_digest(f"v:{number}", record)
     return LaneSummary(keys, digest, position)
 
 
@@ -92,13 +92,13 @@ WRITER = """
 import os, signal, sys
 from pathlib import Path
 from geminga_functions.state import local_copy
-from geminga_functions.state.records import LaneSummary, digest_of
+from geminga_functions.state.records import LaneSummary, record_digest
 
 local_copy.WRITE_BUFFER_BYTES = 64 * 1024
 copy, digest = local_copy.LocalCopy(Path(sys.argv[1])), 0
 for number in range(int(sys.argv[2])):
     record = b"%d" % number * 200
-    digest ^= digest_of(f"v:{number}", record)
+    digest ^= record_digest(f"v:{number}", record)
     copy.write("0", {f"v:{number}": record}, LaneSummary(number + 1, digest, (7, number)))
 os.kill(os.getpid(), signal.SIGKILL)
 """
