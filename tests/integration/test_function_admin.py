@@ -180,7 +180,8 @@ async def test_a_name_may_have_any_printable_characters(workers: Workers, text: 
     url = f"/admin/v3/functions/public/default/{quote(text, safe='')}"
     config = config_of(f"f{uuid4().hex[:8]}")
     for http, other in ((follower, leader), (leader, follower)):
-        assert (await http.post(url, files=form(GOOD, **config))).status_code == 204
+        created = await http.post(url, files=form(GOOD, **config))
+        assert created.status_code == 204, created.text
         for each in (http, other):
             assert (await each.get(f"{url}/status")).json()["numRunning"] == 1
         assert (await other.post(f"{url}/restart")).status_code == 204
