@@ -35,7 +35,8 @@ from geminga_broker.policies.follower import PolicyFollower
 from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.producer_names import ProducerNames
 from geminga_broker.replicated_topics import ReplicatedTopics
-from geminga_broker.replication.remote_clusters import RemoteClusters
+from geminga_broker.replication.remote_clusters import CallsOver, RemoteClusters, no_calls
+from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
@@ -81,9 +82,11 @@ class Broker(Service):
         authentication: Authentication = AUTHENTICATION_DISABLED,
         tls_network: Network | None = None,
         calls: RestCalls = NO_CALLS,
+        remote_calls: CallsOver = no_calls,
         usage: Usage | None = None,
     ) -> None:
-        """``tls_network`` accepts with TLS; ``usage`` measures the process, for load reports."""
+        """``tls_network`` accepts with TLS; ``usage`` measures the process, for load reports.
+        ``remote_calls`` makes what asks other clusters."""
         super().__init__()
         assert min(config.ports.values()) > 0, "the ports go into records: choose them first"
         self.config = config
@@ -95,8 +98,7 @@ class Broker(Service):
         self._authorizer = authorizer
         self._authentication = authentication
         self._calls = calls
-        unload_timeout_s = config.load_manager.load_balancer_unload_timeout_s
-        self._bundle_calls = BundleCalls(calls, unload_timeout_s=unload_timeout_s)
+        self._bundle_calls = self._new_bundle_calls()
         self._usage = usage
         # What stores
         self.ledgers = self._new_ledgers()
@@ -113,7 +115,8 @@ class Broker(Service):
         # What serves
         self.topic_policies = self._new_topic_policies()
         self.policies = self._new_policies()
-        self.remotes = RemoteClusters(Clusters(coordination), network=network, random=random)
+        self.remotes = self._new_remotes(remote_calls)
+        self.remote_topics = self._new_remote_topics()
         self.topics = self._new_topics()
         self._maintenance = self._new_maintenance()
         self.non_persistent_topics = self._new_non_persistent_topics()
@@ -139,6 +142,7 @@ class Broker(Service):
         await stack.enter_async_context(self.ownership)
         await stack.enter_async_context(self._factory)
         await stack.enter_async_context(self.remotes)
+        await stack.enter_async_context(self.remote_topics)
         await stack.enter_async_context(self.topics)
         await stack.enter_async_context(self.topic_policies)
         await stack.enter_async_context(self.topic_lists)
@@ -295,8 +299,21 @@ class Broker(Service):
                 random=self._random,
                 config=self.config.replication,
                 partitions_of=self.partitioned_topics.partitions,
+                remote_topics=self.remote_topics,
             ),
         )
+
+    def _new_bundle_calls(self) -> BundleCalls:
+        timeout_s = self.config.load_manager.load_balancer_unload_timeout_s
+        return BundleCalls(self._calls, unload_timeout_s=timeout_s)
+
+    def _new_remotes(self, calls: CallsOver) -> RemoteClusters:
+        clusters = Clusters(self._coordination)
+        return RemoteClusters(clusters, network=self._network, random=self._random, calls=calls)
+
+    def _new_remote_topics(self) -> RemoteTopics:
+        is_enabled = self.config.replication.creates_remote_topics
+        return RemoteTopics(self.remotes, is_enabled=is_enabled)
 
     def _new_replicated_topics(self) -> ReplicatedTopics:
         return ReplicatedTopics(
@@ -413,6 +430,7 @@ class Broker(Service):
             topic_policies=self.topic_policies,
             authorize=self._authorizer.authorize,
             calls=self._calls,
+            remote_topics=self.remote_topics,
             auto_creation=self.config.policies.auto_creation,
             config=self.config.admin,
             configuration=configuration or {},

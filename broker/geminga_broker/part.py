@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import uuid
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
+from geminga import Tls, TlsFailed
 from geminga_broker.broker import PULSAR_VERSION, Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.configuration import runtime_configuration
@@ -29,6 +32,7 @@ from geminga_server.authorization import ALLOW_ALL
 from geminga_server.config.loading import load_config
 from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.errors import ServerStartError
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.open_files import OpenFiles, open_files
@@ -84,6 +88,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
                 usage=ProcessUsage(clock),
                 tls_network=AsyncioNetwork(tls) if tls else None,
                 calls=calls_to_brokers(config.broker_client_tls),
+                remote_calls=calls_to_cluster,
             )
         )
         services = broker.services(runtime_configuration(config))
@@ -170,6 +175,18 @@ def calls_to_brokers(config: BrokerClientTlsConfig) -> HttpCalls:
     """How this broker asks others. Raises ``ServerStartError`` where files cannot be used."""
     config.context()
     return HttpCalls(tls=config.context, prefers_tls=config.enabled)
+
+
+def calls_to_cluster(tls: Tls | None) -> HttpCalls:
+    """How this broker asks those of another cluster, with TLS as its record there says."""
+
+    def context(tls: Tls) -> ssl.SSLContext:
+        try:
+            return tls.context()
+        except TlsFailed as error:
+            raise ServerStartError(str(error)) from error
+
+    return HttpCalls() if tls is None else HttpCalls(tls=partial(context, tls))
 
 
 async def check_health(broker: Broker) -> None:

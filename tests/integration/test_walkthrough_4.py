@@ -9,6 +9,7 @@ import asyncio
 import urllib.request
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Self, cast
 
 import pulsar
@@ -231,6 +232,57 @@ def test_one_topic_alone_goes_one_way_where_its_namespace_goes_nowhere(
         eventually(lambda: cursors(near, "alone"), set[str]().__eq__, timeout_s=1)
         assert done(near, "GET", path) is None
         assert cursors(near, "beside") == set()
+
+
+def partitions_of(cluster: StandaloneProcess, topic: str) -> int:
+    """How many partitions a topic has there, 0 where there is none of that name."""
+    path = f"/admin/v2/persistent/{NAMESPACE}/{topic}/partitions"
+    status, answer = rest(cluster.web_service_url, "GET", path)
+    return 0 if status == 404 else int(answer["partitions"])
+
+
+def test_a_partitioned_topic_has_as_many_partitions_in_each_cluster(
+    clusters: dict[str, StandaloneProcess],
+) -> None:
+    replicate(clusters, NAMES)
+    near, path = clusters[BEIJING], f"/admin/v2/persistent/{NAMESPACE}/parted/partitions"
+    done(near, "PUT", path, 2)
+    for name in NAMES:
+        eventually(partial(partitions_of, clusters[name], "parted"), (2).__eq__)
+    done(near, "POST", path, 3)
+    assert [partitions_of(clusters[name], "parted") for name in NAMES] == [3, 3, 3]
+    with Users(clusters, "parted-partition-2") as users:
+        users.send(BEIJING, ["in the last"])
+        assert users.receive(GUIYANG, 1) == ["in the last"]
+    done(clusters[SHANGHAI], "POST", f"{path}?updateLocalTopicOnly=true", 4)
+    status, answer = rest(near.web_service_url, "POST", path, 3)
+    assert (status, answer["reason"]) == (
+        422,
+        f"{SHANGHAI} refuses it: Desired partitions 3 can't be less than the current partitions 4.",
+    )
+
+
+def test_a_topic_with_other_partitions_elsewhere_waits_and_says_so(
+    clusters: dict[str, StandaloneProcess],
+) -> None:
+    replicate(clusters, NAMES)
+    near, path = clusters[BEIJING], f"/admin/v2/persistent/{NAMESPACE}/differs/partitions"
+    done(clusters[SHANGHAI], "PUT", f"{path}?createLocalTopicOnly=true", 2)
+    done(near, "PUT", path, 3)
+    with Users(clusters, "differs-partition-1") as users:
+        users.send(BEIJING, ["waits"])
+        assert users.receive(GUIYANG, 1) == ["waits"]
+        stats = eventually(
+            lambda: stats_of(near, "differs-partition-1")["replication"][SHANGHAI],
+            lambda way: "reason" in way,
+        )
+        assert stats["replicationBacklog"] == 1
+        assert stats["reason"].startswith(
+            f"persistent://{NAMESPACE}/differs has 3 partitions here and 2 partitions in {SHANGHAI}"
+        )
+        assert partitions_of(clusters[SHANGHAI], "differs") == 2
+        done(clusters[SHANGHAI], "POST", f"{path}?updateLocalTopicOnly=true", 3)
+        assert users.receive(SHANGHAI, 1) == ["waits"]
 
 
 def test_a_cluster_that_is_taken_out_gets_nothing_more_and_has_no_cursor(

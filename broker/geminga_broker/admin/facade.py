@@ -20,6 +20,7 @@ from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_broker.policies.resolver import PolicyResolver, TopicPolicySource
+from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.clusters import Clusters
@@ -150,7 +151,7 @@ class SaidByTopics(TopicPolicySource, Protocol):
 class Services:
     """Everything the REST side works on. ``version`` is what ``brokers/version`` answers.
 
-    ``calls`` asks other brokers for their part of an answer.
+    ``calls`` asks other brokers for their part of an answer, ``remote_topics`` other clusters.
 
     ``part_metrics`` are families that ``metrics_text`` does not hold: the process's, and what
     the broker's own packages register.
@@ -172,6 +173,7 @@ class Services:
     topic_policies: SaidByTopics
     authorize: Authorize
     calls: RestCalls
+    remote_topics: RemoteTopics
     config: AdminConfig = field(default_factory=AdminConfig)
     auto_creation: AutoCreationConfig = field(default_factory=AutoCreationConfig)
     # The settings under upstream's names, as text.

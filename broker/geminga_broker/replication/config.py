@@ -20,6 +20,10 @@ class ReplicationConfig:
     start_at: Annotated[Literal["latest", "earliest"], Upstream("replicationStartAt")] = "latest"
     """Whether a topic that begins to be replicated sends only what is published from then on, or
     all that it has."""
+    creates_remote_topics: Annotated[bool, Upstream("createTopicToRemoteClusterForReplication")] = (
+        True
+    )
+    """Whether a partitioned topic is made in the clusters that it is replicated to."""
     stall_timeout_s: Annotated[float, Gt(0)] = 60.0
     """An entry that has waited so long for its receipt has all that is on its way sent anew, over
     a new connection where the old one is of no use."""

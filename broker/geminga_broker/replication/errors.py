@@ -21,6 +21,20 @@ class PartitionsDiffer(ReplicationError):
             f"{topic} has {_partitions(here)} here and {_partitions(there)} in {remote}: give it "
             "as many there, or delete one of the two"
         )
+        self.topic = topic
+        self.here = here
+        self.remote = remote
+        self.there = there
+
+
+class RemoteRefused(ReplicationError):
+    """The remote cluster does not do what it is asked over REST, or does not answer."""
+
+    def __init__(self, remote: str, status: int, reason: str) -> None:
+        super().__init__(f"{remote} refuses it: {reason}")
+        self.remote = remote
+        self.status = status
+        self.reason = reason
 
 
 class ReplicationStalled(ReplicationError):

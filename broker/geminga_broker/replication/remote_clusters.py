@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from random import Random
 
 from geminga._channels.channel import Access, Channels, ClientOptions
@@ -24,17 +26,46 @@ from geminga_protocol.records.errors import MalformedRecord
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
+from geminga_server.errors import ConfigError
+from geminga_server.rest_calls import NO_CALLS, RestCalls
+from geminga_server.service_urls import urls_in
 
 log = logging.getLogger(__name__)
 
 OPTIONS = ClientOptions(connection=ConnectionOptions(replicates=True))
 
 
+CallsOver = Callable[[Tls | None], RestCalls]
+"""Makes what asks a remote cluster over REST, with TLS as its record says."""
+
+
+def no_calls(tls: Tls | None) -> RestCalls:
+    """Asks no remote cluster anything: of a broker in a test or a simulation."""
+    del tls
+    return NO_CALLS
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRest:
+    """Where a remote cluster answers over REST: at each of ``urls``; there is one at least."""
+
+    urls: tuple[str, ...]
+    calls: RestCalls
+
+
 class RemoteClusters(Service):
     """``clusters`` has their records; connections are made over ``network``."""
 
-    def __init__(self, clusters: Clusters, *, network: Network, random: Random) -> None:
+    def __init__(
+        self,
+        clusters: Clusters,
+        *,
+        network: Network,
+        random: Random,
+        calls: CallsOver = no_calls,
+    ) -> None:
         super().__init__()
+        self._calls = calls
         self.clusters = clusters
         self._network = network
         self._random = random
@@ -66,6 +97,23 @@ class RemoteClusters(Service):
             await channels.__aenter__()
             self._open_ones[cluster] = record, channels
             return channels
+
+    async def rest(self, cluster: str) -> RemoteRest:
+        """Where ``cluster`` answers over REST, as its record says now.
+
+        Raises ``ClusterUnreachable`` where it has none or one that does not say so, and
+        ``CoordinationError``.
+        """
+        record = await self._record(cluster)
+        is_tls = record.broker_client_tls_enabled and bool(record.service_url_tls)
+        try:
+            urls = urls_in((record.service_url_tls if is_tls else record.service_url) or "")
+            tls = _tls_of(record) if is_tls else None
+        except (ConfigError, ValueError) as error:
+            raise ClusterUnreachable(f"the record of cluster {cluster}: {error}") from error
+        if not urls:
+            raise ClusterUnreachable(f"the record of cluster {cluster} has no serviceUrl")
+        return RemoteRest(urls, self._calls(tls))
 
     async def _record(self, cluster: str) -> ClusterData:
         """The record of ``cluster``. One that changed while it was read is read again: the change

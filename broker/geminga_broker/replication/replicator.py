@@ -18,8 +18,9 @@ from enum import Enum
 from itertools import count
 from random import Random
 
+from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannelOptions
-from geminga.errors import ClientError
+from geminga.errors import ClientError, TopicNotFound
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
@@ -30,6 +31,7 @@ from geminga_broker.replication.errors import PartitionsDiffer, ReplicationStall
 from geminga_broker.replication.messages import Verdict, judge
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.remote_schemas import RemoteSchemas
+from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_protocol.errors import WireError
@@ -83,6 +85,7 @@ class Surroundings:
     config: ReplicationConfig
     partitions_of: Callable[[TopicName], Awaitable[int]]
     """How many partitions a topic has here; 0 for none."""
+    remote_topics: RemoteTopics
 
 
 class Replicator(Service):
@@ -227,7 +230,7 @@ class Replicator(Service):
             pending_messages_max=config.pending_messages_max,
             close_timeout_s=CLOSE_TIMEOUT_S,
         )
-        await self._check_partitions(channels.partitions)
+        await self._check_partitions(channels)
         channel = ReplicationChannel(channels, route.topic, options)
         channel.on_settled, channel.on_room = self._settled, self.wake
         channel.on_end = lambda _: self.wake()
@@ -243,12 +246,20 @@ class Replicator(Service):
             self._position = self.cursor.mark_delete
             await channel.close()
 
-    async def _check_partitions(self, ask: Callable[[TopicName], Awaitable[int]]) -> None:
-        """Raise ``PartitionsDiffer`` where the topic is another one in the remote cluster."""
-        whole = self.route.topic.base
+    async def _check_partitions(self, channels: Channels) -> None:
+        """Have the partitioned topic made where the remote cluster has none, as it is here.
+
+        Raises ``PartitionsDiffer`` where it is another one there, ``RemoteRefused``.
+        """
+        whole, remote_topics = self.route.topic.base, self._around.remote_topics
         here = await self._around.partitions_of(whole)
-        there = await ask(whole)
-        if here != there:
+        try:
+            there = await channels.partitions(whole, creates=False)
+        except TopicNotFound:
+            there = 0  # and is made by the first message, if it has no partitions here
+        if here and not there and remote_topics.is_enabled:
+            await remote_topics.create(whole, here, self.route.target)
+        elif here != there:
             raise PartitionsDiffer(str(whole), here, self.route.target, there)
 
     async def _send_all(self, channel: ReplicationChannel) -> None:

@@ -132,12 +132,14 @@ class Channels(Service):
         """A number to choose partitions by: other producers get others."""
         return self._random.randrange(PARTITION_INDEX_MAX)
 
-    async def partitions(self, topic: TopicName) -> int:
-        """How many partitions a topic has, 0 without; asks again while that may help.
+    async def partitions(self, topic: TopicName, *, creates: bool = True) -> int:
+        """How many partitions a topic has, 0 without; asks again while that may help. A topic that
+        is not there may be made, as its namespace says; without ``creates`` it is not.
 
-        Raises the ``ClientError`` for which it is not known within the time of an operation.
+        Raises ``TopicNotFound``, or the ``ClientError`` for which it is not known within the time
+        of an operation.
         """
-        return await self._patiently(lambda: self.lookup.partitions(str(topic)))
+        return await self._patiently(lambda: self.lookup.partitions(str(topic), creates=creates))
 
     async def schema(self, topic: TopicName, version: bytes | None = None) -> api.Schema:
         """That version of a topic's schema, or the newest one; asks again while that may help.

@@ -75,10 +75,15 @@ class HttpLookup:
         # Many clients with the same URL begin at different brokers.
         self._turn = random.randrange(len(urls))
 
-    async def partitions(self, topic: str) -> int:
-        """How many partitions the topic has; 0 if it is not partitioned. Raises ``ClientError``."""
+    async def partitions(self, topic: str, *, creates: bool = True) -> int:
+        """How many partitions the topic has; 0 if it is not partitioned. One that is not there may
+        be made, as its namespace says; without ``creates`` it is not.
+
+        Raises ``TopicNotFound``, or another ``ClientError``.
+        """
         path = f"/admin/v2/{_path(topic)}/partitions"
-        found = _object(await self._get(path, {"checkAllowAutoCreation": "true"}))
+        query = {"checkAllowAutoCreation": "true"} if creates else {}
+        found = _object(await self._get(path, query))
         return int(found.get("partitions", 0))
 
     async def schema(self, topic: str, version: bytes | None = None) -> api.Schema:

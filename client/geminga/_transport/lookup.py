@@ -29,8 +29,12 @@ _MODES: dict[TopicsMode, api.CommandGetTopicsOfNamespace.Mode.ValueType] = {
 class TopicLookup(Protocol):
     """What clients ask of any broker, in the binary protocol (``Lookup``) or over HTTP."""
 
-    async def partitions(self, topic: str) -> int:
-        """How many partitions the topic has; 0 if it is not partitioned. Raises ``ClientError``."""
+    async def partitions(self, topic: str, *, creates: bool = True) -> int:
+        """How many partitions the topic has; 0 if it is not partitioned. One that is not there may
+        be made, as its namespace says; without ``creates`` it is not.
+
+        Raises ``TopicNotFound``, or another ``ClientError``.
+        """
         ...
 
     async def schema(self, topic: str, version: bytes | None = None) -> api.Schema:
@@ -83,11 +87,19 @@ class Lookup:
         # Many clients with the same URL begin at different brokers.
         self._turn = random.randrange(len(addresses))
 
-    async def partitions(self, topic: str) -> int:
-        """How many partitions the topic has; 0 if it is not partitioned. Raises ``ClientError``."""
+    async def partitions(self, topic: str, *, creates: bool = True) -> int:
+        """How many partitions the topic has; 0 if it is not partitioned. One that is not there may
+        be made, as its namespace says; without ``creates`` it is not.
+
+        Raises ``TopicNotFound``, or another ``ClientError``.
+        """
         connection = await self._service_connection()
         with self._leaving_on_failure(connection.address):
-            asked = api.CommandPartitionedTopicMetadata(topic=topic, request_id=0)
+            asked = api.CommandPartitionedTopicMetadata(
+                topic=topic,
+                request_id=0,
+                metadata_auto_creation_enabled=None if creates else False,
+            )
             answer = await connection.request(
                 BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
             )

@@ -1,17 +1,22 @@
-"""Proves what a broker's process does around the broker: what is said of its health."""
+"""Proves what a broker's process does around the broker: what is said of its health,
+and how it asks other clusters."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from geminga import Tls
 from geminga_broker.broker import Broker
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.part import HEALTH_RETRY_S, check_health
+from geminga_broker.part import HEALTH_RETRY_S, calls_to_cluster, check_health
+from geminga_server.errors import ServerUnreachable
+from geminga_server.rest_calls import RestCall
 
 
 class AilingBroker:
@@ -51,3 +56,10 @@ async def test_a_healthy_broker_is_checked_once() -> None:
     broker = AilingBroker(failures=0)
     await check_health(cast(Broker, broker))
     assert (broker.checks, broker.tasks) == (1, [])
+
+
+@pytest.mark.real_loop
+async def test_a_cluster_whose_certificates_cannot_be_read_cannot_be_asked(tmp_path: Path) -> None:
+    calls = calls_to_cluster(Tls(trust_file=tmp_path / "missing"))
+    with pytest.raises(ServerUnreachable, match="missing"):
+        await calls.call(RestCall("GET", "https://127.0.0.1:9/"))

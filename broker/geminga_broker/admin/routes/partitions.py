@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from typing import cast
@@ -14,6 +15,7 @@ from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.admin.facade import Services, StatsQuery
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.peers import ask, of_topic
+from geminga_broker.admin.routes.replication import refusals_of_remotes
 from geminga_broker.admin.serving import to_each, to_partition
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.ownership.address import Owner
@@ -59,9 +61,13 @@ async def get_partitions(request: Request, topic: TopicArg, services: ServicesAr
 
 @router.put("", dependencies=[on_topic(Action.ADMINISTER)])
 async def create_partitions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Create a partitioned topic: the body is the number, or ``{"partitions", "properties"}``."""
+    """Create a partitioned topic: the body is the number, or ``{"partitions", "properties"}``.
+
+    In the background it is created in the other clusters of its namespace, too; which of them had
+    another topic of that name, its replication says.
+    """
     record = await _metadata_body(request)
-    await services.namespaces.policies(topic.namespace)
+    policies = await services.namespaces.policies(topic.namespace)
     if topic.partition_index >= 0:
         raise RestError(412, "Partitioned Topic Name should not contain '-partition-'")
     if record.partitions <= 0:
@@ -70,12 +76,18 @@ async def create_partitions(request: Request, topic: TopicArg, services: Service
     if await _is_topic(services, topic):
         raise TopicExists(str(topic))
     await _create(services, topic, record)
+    if not flag(request, "createLocalTopicOnly"):
+        services.remote_topics.create_soon(
+            topic, record.partitions, _others(services, policies.replication_clusters)
+        )
     return no_content()
 
 
 @router.post("", dependencies=[on_topic(Action.ADMINISTER)])
 async def grow_partitions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Add partitions; the new ones get the subscriptions of the others, from their beginning."""
+    """Add partitions; the new ones get the subscriptions of the others, from their beginning. The
+    topic grows in the clusters that it is replicated to as well: whichever of them refuses, it has
+    grown here."""
     wanted = (await _metadata_body(request)).partitions
     _check_number(wanted)
 
@@ -86,10 +98,13 @@ async def grow_partitions(request: Request, topic: TopicArg, services: ServicesA
             if await _copy_subscriptions(request, services, topic.partition(index), partition):
                 return
 
+    others = [] if flag(request, "updateLocalTopicOnly") else await _grows_in(services, topic)
     try:
         await services.partitioned_topics.grow(topic, wanted, prepare)
     except PartitionedTopicNotFound:
         raise RestError(409, f"Topic {topic} is not the partitioned topic.") from None
+    with refusals_of_remotes():
+        await services.remote_topics.grow_in_each(topic, wanted, others)
     return no_content()
 
 
@@ -116,6 +131,21 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
     await services.schemas.delete_all(topic)
     await topics.delete(topic)
     return no_content()
+
+
+async def _grows_in(services: Services, topic: TopicName) -> list[str]:
+    """The other clusters in which a topic grows when it grows here. Raises ``RestError`` 422 where
+    it is not to be in this one."""
+    policies = await services.namespaces.policies(topic.namespace)
+    clusters = (await services.topic_policies.said_here(topic)).replication_clusters
+    clusters = clusters or policies.replication_clusters
+    if clusters and services.cluster not in clusters:
+        raise RestError(422, "Local cluster is not part of replicate cluster list")
+    return _others(services, clusters)
+
+
+def _others(services: Services, clusters: Iterable[str]) -> list[str]:
+    return [each for each in clusters if each != services.cluster]
 
 
 async def _create(services: Services, topic: TopicName, record: PartitionedTopicMetadata) -> None:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from fastapi import APIRouter, Request
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.policy_routes import change_policies, policies_of
+from geminga_broker.replication.errors import PartitionsDiffer, RemoteRefused, ReplicationError
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.clusters import GLOBAL_CLUSTER
 from geminga_protocol.records.namespaces import Policies
@@ -112,6 +114,24 @@ async def check_tenant_allows(services: Services, tenant: str, clusters: Sequenc
     check_allowed(
         clusters, (await services.tenants.get(tenant)).allowed_clusters, f"tenant [{tenant}]"
     )
+
+
+@contextmanager
+def refusals_of_remotes() -> Generator[None]:
+    """Answer what another cluster refuses, or that it cannot be asked, with upstream's status."""
+    try:
+        yield
+    except PartitionsDiffer as error:
+        raise RestError(
+            412,
+            f"There is an exists topic {error.topic} with different partitions {error.there} on "
+            f"the remote cluster {error.remote}, you want to create it with partitions "
+            f"{error.here}",
+        ) from error
+    except RemoteRefused as error:
+        raise RestError(error.status, str(error)) from error
+    except ReplicationError as error:
+        raise RestError(500, str(error)) from error
 
 
 def check_allowed(clusters: Sequence[str], allowed: Sequence[str], whose: str) -> None:

@@ -13,7 +13,11 @@ from starlette.responses import Response
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.routes.replication import check_clusters, clusters_body
+from geminga_broker.admin.routes.replication import (
+    check_clusters,
+    clusters_body,
+    refusals_of_remotes,
+)
 from geminga_broker.admin.serving import serve_here
 from geminga_broker.errors import TopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -49,12 +53,17 @@ async def set_topic_replication_clusters(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
     """Replicate this topic to these clusters from now on, and to no other. This cluster has to be
-    among them; the others need not replicate the topic back."""
+    among them; the others need not replicate the topic back. A partitioned topic is made there
+    first, and refused where another one has its name."""
     await bring_to_owner(request, services, topic)
     clusters = tuple(dict.fromkeys(await clusters_body(request)))
     if services.cluster not in clusters:
         raise RestError(412, NOT_LOCAL)
     await check_clusters(services, topic.namespace, clusters)
+    if partitions := await services.partitioned_topics.partitions(topic):
+        others = [each for each in clusters if each != services.cluster]
+        with refusals_of_remotes():
+            await services.remote_topics.create_in_each(topic, partitions, others)
     await services.topic_policies.change(
         topic, lambda said: replace(said, replication_clusters=clusters)
     )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import cast
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from tests.unit.geminga.fake_network import FakeNetwork
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
+from tests.unit.geminga_broker.replication.far_rest import FarRest
 
 from geminga_broker.admin.app import create_app
 from geminga_broker.admin.bundle_calls import BundleCalls
@@ -42,6 +45,8 @@ from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PolicyResolver
+from geminga_broker.replication.remote_clusters import RemoteClusters
+from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.schemas.storage import SchemaStorage
 from geminga_broker.topics.topic import Topic
@@ -258,6 +263,12 @@ class RememberedPolicies:
         self.said.pop(str(topic), None)
 
 
+@pytest.fixture
+def far_rest() -> FarRest:
+    """The brokers of the clusters ``east`` and ``west``."""
+    return FarRest("east", "west")
+
+
 def non_persistent_topics_of(
     ownership: Ownership, broker: RememberingBroker, calls: MemoryCalls
 ) -> NonPersistentTopics:
@@ -271,6 +282,7 @@ async def services(
     broker: RememberingBroker,
     ledgers: MemoryLedgers,
     calls: MemoryCalls,
+    far_rest: FarRest,
 ) -> AsyncIterator[Services]:
     """A cluster like a fresh real standalone: ``public/default`` in four bundles, and no more."""
     clusters, tenants = Clusters(coordination), Tenants(coordination)
@@ -288,7 +300,11 @@ async def services(
     ownership = Ownership(coordination, namespaces, ADDRESS)
     brokers = Brokers(coordination, SimulatedClock(), ADDRESS, LocalBrokerData, version="4.0.6")
     storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
-    async with ownership, brokers:
+    remotes = RemoteClusters(
+        clusters, network=FakeNetwork(), random=Random(1), calls=lambda _: far_rest
+    )
+    remote_topics = RemoteTopics(remotes, is_enabled=True)
+    async with ownership, brokers, remotes, remote_topics:
         yield Services(
             cluster="standalone",
             version="4.0.6",
@@ -306,6 +322,7 @@ async def services(
             topic_policies=RememberedPolicies(),
             authorize=ALLOW_ALL.authorize,
             calls=calls,
+            remote_topics=remote_topics,
             configuration=CONFIGURATION,
         )
 

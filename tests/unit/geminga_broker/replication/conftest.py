@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
+from tests.unit.geminga_broker.replication.far_rest import FarRest
 
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_cluster.clusters import Clusters
@@ -30,11 +31,20 @@ def far(far_network: FakeNetwork) -> FakeBroker:
 
 
 @pytest.fixture
+def far_rest() -> FarRest:
+    """What the remote cluster has over REST."""
+    return FarRest(REMOTE)
+
+
+@pytest.fixture
 async def remotes(
-    coordination: Coordination, far: FakeBroker, far_network: FakeNetwork
+    coordination: Coordination, far: FakeBroker, far_network: FakeNetwork, far_rest: FarRest
 ) -> AsyncIterator[RemoteClusters]:
     """The remote clusters, of which ``west`` is registered."""
     clusters = Clusters(coordination)
-    await clusters.create(REMOTE, ClusterData(broker_service_url=far.url))
-    async with RemoteClusters(clusters, network=far_network, random=Random(1)) as opened:
+    record = ClusterData(service_url=f"http://{REMOTE}", broker_service_url=far.url)
+    await clusters.create(REMOTE, record)
+    async with RemoteClusters(
+        clusters, network=far_network, random=Random(1), calls=lambda _: far_rest
+    ) as opened:
         yield opened

@@ -12,6 +12,7 @@ from tests.unit.geminga.fake_broker import FakeBroker, Session, until
 from tests.unit.geminga_broker.clients_and_logs import MemoryLog, cursor_over
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 from tests.unit.geminga_broker.replication.conftest import REMOTE
+from tests.unit.geminga_broker.replication.far_rest import FarRest
 
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -20,6 +21,7 @@ from geminga_broker.policies.dispatching import UNLIMITED, DispatchLimit
 from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.remote_clusters import RemoteClusters
+from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.replication.replicator import (
     Replicator,
     ReplicatorState,
@@ -63,18 +65,21 @@ def replicator_of(
     config: ReplicationConfig | None = None,
     *,
     schemas: SchemaRegistry | None = None,
+    topic: TopicName = TOPIC,
+    partitions: int = 0,
 ) -> Replicator:
-    async def no_partitions(_: TopicName) -> int:
-        return 0
+    async def partitions_of(_: TopicName) -> int:
+        return partitions
 
     around = Surroundings(
         remotes=remotes,
         clock=SimulatedClock(),
         random=Random(1),
         config=config or ReplicationConfig(),
-        partitions_of=no_partitions,
+        partitions_of=partitions_of,
+        remote_topics=RemoteTopics(remotes, is_enabled=True),
     )
-    route = Route(topic=TOPIC, source="east", target=REMOTE)
+    route = Route(topic=topic, source="east", target=REMOTE)
     registry = schemas or cast(SchemaRegistry, None)  # messages without a schema ask for none
     return Replicator(route, cast(ManagedLedger, log), cursor_over(log.chain), registry, around)
 
@@ -111,6 +116,53 @@ async def test_one_ends_soon_though_the_remote_broker_answers_nothing(
         await until(lambda: len(far.of_type(BaseCommand.SEND)) == 3)
         begun_s = loop.time()
     assert loop.time() - begun_s < 2
+
+
+PARTITION = TOPIC.partition(2)
+PATH = "persistent/t/n/topic"
+
+
+async def test_a_topic_that_the_remote_cluster_does_not_have_is_made_there_with_its_partitions(
+    far: FakeBroker, far_rest: FarRest, remotes: RemoteClusters
+) -> None:
+    def missing(session: Session, command: BaseCommand, _: bytes) -> None:
+        request_id = command.partitionMetadata.request_id
+        session.write(answers.encode_error(request_id, api.TopicNotFound, "not found"))
+
+    far.on(BaseCommand.PARTITIONED_METADATA, missing)
+    async with replicator_of(MemoryLog((1, 3)), remotes, topic=PARTITION, partitions=3):
+        await until(lambda: len(far.of_type(BaseCommand.SEND)) == 3)
+    (asked,) = [each.partitionMetadata for each in far.of_type(BaseCommand.PARTITIONED_METADATA)]
+    assert asked.topic == str(TOPIC)
+    assert not asked.metadata_auto_creation_enabled
+    assert far_rest.topics[REMOTE] == {PATH: 3}
+    (producer,) = far.of_type(BaseCommand.PRODUCER)
+    assert producer.producer.topic == str(PARTITION)
+
+
+@pytest.mark.parametrize("there", [0, 2, 4])
+async def test_a_topic_that_has_other_partitions_in_the_remote_cluster_waits_and_says_so(
+    there: int, far: FakeBroker, far_rest: FarRest, remotes: RemoteClusters
+) -> None:
+    def tell(session: Session, command: BaseCommand, _: bytes) -> None:
+        asked = command.partitionMetadata.request_id
+        session.write(answers.encode_partitions(asked, far_rest.topics[REMOTE][PATH]))
+
+    far.on(BaseCommand.PARTITIONED_METADATA, tell)
+    far_rest.topics[REMOTE][PATH] = there
+    async with replicator_of(
+        MemoryLog((1, 3)), remotes, topic=PARTITION, partitions=3
+    ) as replicator:
+        await until(lambda: bool(replicator.reason))
+        assert replicator.reason == (
+            f"{TOPIC} has 3 partitions here and {there or 'no'} partitions in {REMOTE}: give it "
+            "as many there, or delete one of the two"
+        )
+        await asyncio.sleep(60)
+        assert far.of_type(BaseCommand.PRODUCER) == []  # which would make a partition of its own
+        assert far_rest.topics[REMOTE] == {PATH: there}
+        far_rest.topics[REMOTE][PATH] = 3
+        await until(lambda: len(far.of_type(BaseCommand.SEND)) == 3)
 
 
 async def test_one_that_has_no_room_for_the_next_entry_waits_for_receipts(

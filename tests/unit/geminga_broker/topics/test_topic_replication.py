@@ -18,6 +18,7 @@ from geminga_broker.managed_ledger.cursor_store import CursorStore
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.remote_clusters import RemoteClusters
+from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
@@ -33,6 +34,7 @@ from geminga_simulation.clock import SimulatedClock
 far_network = conftest.far_network
 far = conftest.far
 remotes = conftest.remotes
+far_rest = conftest.far_rest
 
 NAME = TopicName.parse("persistent://t/n/topic")
 REPLICATED = Policies(replication_clusters=("standalone", REMOTE))
@@ -55,6 +57,7 @@ async def topics(
         random=Random(1),
         config=ReplicationConfig(),
         partitions_of=no_partitions,
+        remote_topics=RemoteTopics(remotes, is_enabled=True),
     )
     factory = logs_over(coordination, ledgers)
     async with TopicDirectory(

@@ -3,11 +3,16 @@ refused: with the statuses and reasons of Apache Pulsar 4.0.6."""
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
+from tests.unit.geminga_broker.replication.far_rest import FarRest
 
 from geminga_broker.admin.facade import Services
+from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.records.namespaces import Policies
 from geminga_protocol.records.tenants import TenantInfo
 
 NS = "/admin/v2/namespaces/public/default"
@@ -88,6 +93,95 @@ async def test_a_topic_goes_only_where_its_namespace_may(
     assert (await client.delete(path)).status_code == 204
     assert (await client.get(path)).content == b""
     assert (await client.get(f"{path}?applied=true")).json() == [HERE]
+
+
+NAME = "persistent/public/default/orders"
+REPLICATED = ["east", HERE, "west"]
+
+
+async def replicate_namespace(client: httpx.AsyncClient) -> None:
+    assert (await client.post(f"{NS}/replication", json=REPLICATED)).is_success
+
+
+async def test_a_partitioned_topic_is_made_in_the_other_clusters_of_its_namespace(
+    client: httpx.AsyncClient, far_rest: FarRest
+) -> None:
+    await replicate_namespace(client)
+    far_rest.topics["west"][NAME] = 3  # another one, which stays
+    assert (await client.put(f"{TOPIC}/partitions", json=2)).status_code == 204
+    await asyncio.sleep(1)
+    assert far_rest.topics == {"east": {NAME: 2}, "west": {NAME: 3}}
+    local = f"{TOPIC}-2/partitions?createLocalTopicOnly=true"
+    assert (await client.put(local, json=2)).status_code == 204
+    await asyncio.sleep(1)
+    assert far_rest.topics == {"east": {NAME: 2}, "west": {NAME: 3}}
+
+
+async def test_a_partitioned_topic_grows_in_the_clusters_that_it_is_replicated_to(
+    client: httpx.AsyncClient, far_rest: FarRest
+) -> None:
+    await replicate_namespace(client)
+    assert (await client.put(f"{TOPIC}/partitions", json=2)).status_code == 204
+    await asyncio.sleep(1)
+    assert (await client.post(f"{TOPIC}/partitions", json=3)).status_code == 204
+    assert far_rest.topics == {"east": {NAME: 3}, "west": {NAME: 3}}
+    local = f"{TOPIC}/partitions?updateLocalTopicOnly=true"
+    assert (await client.post(local, json=4)).status_code == 204
+    assert far_rest.topics == {"east": {NAME: 3}, "west": {NAME: 3}}
+    # What the topic says goes before what its namespace does.
+    assert (await client.post(f"{TOPIC}-1/partitions", json=2)).status_code == 409
+    far_rest.topics["east"][NAME] = 4
+    assert (await client.post(f"{TOPIC}/replication", json=[HERE, "east"])).status_code == 204
+    assert (await client.post(f"{TOPIC}/partitions", json=5)).status_code == 204
+    assert far_rest.topics == {"east": {NAME: 5}, "west": {NAME: 3}}
+
+
+async def test_a_cluster_that_does_not_let_a_topic_grow_is_named(
+    client: httpx.AsyncClient, far_rest: FarRest
+) -> None:
+    await replicate_namespace(client)
+    assert (await client.put(f"{TOPIC}/partitions?createLocalTopicOnly=true", json=2)).is_success
+    far_rest.topics["east"][NAME] = 4
+    answer = await client.post(f"{TOPIC}/partitions", json=3)
+    assert (answer.status_code, answer.json()["reason"]) == (
+        422,
+        "east refuses it: Desired partitions 3 can't be less than the current partitions 4.",
+    )
+    assert (await client.get(f"{TOPIC}/partitions")).json()["partitions"] == 3
+
+
+async def test_a_topic_does_not_grow_where_it_is_not_to_be(
+    client: httpx.AsyncClient, services: Services
+) -> None:
+    assert (await client.put(f"{TOPIC}/partitions", json=2)).status_code == 204
+    elsewhere = Policies(replication_clusters=("east",))
+    await services.namespaces.update(NamespaceName("public", "default"), lambda _: elsewhere)
+    answer = await client.post(f"{TOPIC}/partitions", json=3)
+    assert (answer.status_code, answer.json()["reason"]) == (
+        422,
+        "Local cluster is not part of replicate cluster list",
+    )
+    assert (await client.get(f"{TOPIC}/partitions")).json()["partitions"] == 2
+
+
+async def test_a_partitioned_topic_is_made_where_it_is_to_go_before_it_goes_there(
+    client: httpx.AsyncClient, far_rest: FarRest
+) -> None:
+    assert (await client.put(f"{TOPIC}/partitions", json=2)).status_code == 204
+    path = f"{TOPIC}/replication"
+    assert (await client.post(path, json=[HERE, "east"])).status_code == 204
+    assert far_rest.topics == {"east": {NAME: 2}, "west": {}}
+    far_rest.topics["west"][NAME] = 3
+    differs = (
+        "There is an exists topic persistent://public/default/orders with different partitions 3 "
+        "on the remote cluster west, you want to create it with partitions 2"
+    )
+    assert await refused(client, path, [HERE, "west"]) == (412, differs)
+    del far_rest.topics["west"]
+    assert await refused(client, path, [HERE, "west"]) == (
+        500,
+        "west refuses it: west cannot be reached",
+    )
 
 
 @pytest.mark.parametrize("path", ["replication", "allowedClusters"])

@@ -1,0 +1,144 @@
+"""Partitioned topics in the clusters that they are replicated to, over these clusters' REST.
+
+A partition is replicated to the topic of its own name. Where that is no partition of a topic that
+has as many, clients of the two clusters see different topics: so the whole topic is made there
+first, and grows there as it does here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from urllib.parse import quote
+
+from geminga_broker.replication.errors import PartitionsDiffer, RemoteRefused
+from geminga_broker.replication.remote_clusters import RemoteClusters
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.errors import GemingaError
+from geminga_runtime.service import Service
+from geminga_server.errors import ServerUnreachable
+from geminga_server.rest_calls import RestAnswer, RestCall
+
+log = logging.getLogger(__name__)
+
+CALL_TIMEOUT_S = 10.0
+# Of topics that were created here, and wait for remote clusters. What is over it is left to the
+# topics' replicators.
+CREATIONS_MAX = 1000
+
+
+class RemoteTopics(Service):
+    """Of the clusters in ``remotes``; ``is_enabled`` says whether topics are made there at all
+    (``ReplicationConfig.creates_remote_topics``)."""
+
+    def __init__(self, remotes: RemoteClusters, *, is_enabled: bool) -> None:
+        super().__init__()
+        self.is_enabled = is_enabled
+        self._remotes = remotes
+        self._creating = 0
+
+    def create_soon(self, topic: TopicName, partitions: int, clusters: Iterable[str]) -> None:
+        """Create a topic with so many partitions in ``clusters``, in the background: what fails is
+        tried again by the replicator of the first partition that has something to replicate."""
+        if not self.is_enabled:
+            return
+        for cluster in clusters:
+            if self._creating < CREATIONS_MAX:
+                self._creating += 1
+                self.spawn(self._create_later(topic, partitions, cluster), name=f"create {topic}")
+
+    async def _create_later(self, topic: TopicName, partitions: int, cluster: str) -> None:
+        try:
+            await self.create(topic, partitions, cluster)
+        except GemingaError as error:
+            log.warning(
+                "topic not created in remote cluster",
+                extra={"topic": str(topic), "cluster": cluster, "why": str(error)},
+            )
+        finally:
+            self._creating -= 1
+
+    async def create_in_each(
+        self, topic: TopicName, partitions: int, clusters: Iterable[str]
+    ) -> None:
+        """Create a topic with so many partitions in all of ``clusters``, where it is not there yet.
+
+        Raises the first of the errors of ``create``, when all are done.
+        """
+        if self.is_enabled:
+            await _all(self.create(topic, partitions, cluster) for cluster in clusters)
+
+    async def grow_in_each(
+        self, topic: TopicName, partitions: int, clusters: Iterable[str]
+    ) -> None:
+        """Give a partitioned topic so many partitions in all of ``clusters``.
+
+        Raises, when all are done, the first ``RemoteRefused``, ``ReplicationError`` or
+        ``CoordinationError``.
+        """
+        await _all(self._grow(topic, partitions, cluster) for cluster in clusters)
+
+    async def create(self, topic: TopicName, partitions: int, cluster: str) -> None:
+        """Create a topic with so many partitions in ``cluster``, or see that it has as many.
+
+        Raises ``PartitionsDiffer``, ``RemoteRefused``, ``ClusterUnreachable`` and
+        ``CoordinationError``.
+        """
+        answer = await self._ask(cluster, topic, "PUT", partitions, "createLocalTopicOnly=true")
+        if answer.is_success:
+            log.info(
+                "topic created in remote cluster",
+                extra={"topic": str(topic), "cluster": cluster, "partitions": partitions},
+            )
+            return
+        if answer.status != 409:
+            raise RemoteRefused(cluster, answer.status, answer.reason)
+        there = await self._partitions(topic, cluster)
+        if there != partitions:
+            raise PartitionsDiffer(str(topic), partitions, cluster, there)
+
+    async def _partitions(self, topic: TopicName, cluster: str) -> int:
+        answer = await self._ask(cluster, topic, "GET")
+        found = answer.json()
+        if not answer.is_success or not isinstance(found, dict):
+            raise RemoteRefused(cluster, answer.status, answer.reason)
+        partitions = found.get("partitions")
+        return partitions if isinstance(partitions, int) else 0
+
+    async def _grow(self, topic: TopicName, partitions: int, cluster: str) -> None:
+        answer = await self._ask(cluster, topic, "POST", partitions, "updateLocalTopicOnly=true")
+        if not answer.is_success:
+            raise RemoteRefused(cluster, answer.status, answer.reason)
+
+    async def _ask(
+        self,
+        cluster: str,
+        topic: TopicName,
+        method: str,
+        partitions: int | None = None,
+        query: str = "",
+    ) -> RestAnswer:
+        """Ask the first broker of ``cluster`` that can be reached about a topic's partitions."""
+        remote = await self._remotes.rest(cluster)
+        name = quote(topic.local, safe="")
+        path = f"/admin/v2/{topic.domain}/{topic.namespace}/{name}/partitions"
+        body = b"" if partitions is None else b"%d" % partitions
+        headers = {"content-type": "application/json"}
+        failure: ServerUnreachable | None = None
+        for url in remote.urls:
+            target = f"{url}{path}?{query}" if query else f"{url}{path}"
+            call = RestCall(method, target, headers, body, timeout_s=CALL_TIMEOUT_S)
+            try:
+                return await remote.calls.call(call)
+            except ServerUnreachable as error:
+                failure = error
+        assert failure is not None
+        raise RemoteRefused(cluster, 500, str(failure)) from failure
+
+
+async def _all(works: Iterable[Coroutine[object, object, None]]) -> None:
+    """Do all of it side by side, whatever becomes of the rest, and raise the first error."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
