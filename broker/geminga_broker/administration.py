@@ -51,7 +51,8 @@ class Administration:
         await self._topics.create(topic, properties)
 
     async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
-        """Delete a topic with its ledgers. Raises ``TopicNotFound``, ``TopicBusy``."""
+        """Delete a topic with its ledgers. Raises ``TopicNotFound``, ``TopicReplicated``,
+        ``TopicBusy``."""
         await self._topics.delete(topic, force=force)
 
     async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:

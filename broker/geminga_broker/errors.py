@@ -2,7 +2,7 @@
 
 GemingaError
 └── BrokerError
-    ├── TopicNotFound, TopicExists, TopicBusy, TopicFenced, TopicTerminated
+    ├── TopicNotFound, TopicExists, TopicBusy, TopicReplicated, TopicFenced, TopicTerminated
     ├── SubscriptionNotFound, SubscriptionAbsent
     ├── ConsumerBusy, ConsumerNotAssigned, ConsumerNotFound
     ├── ProducerBusy, ProducerFenced, NameReserved
@@ -15,6 +15,7 @@ GemingaError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from geminga_runtime.errors import GemingaError
@@ -48,6 +49,19 @@ class TopicBusy(BrokerError):
     """The topic still has producers, consumers or subscriptions."""
 
     code: ClassVar[str] = "NotAllowedError"
+
+
+class TopicReplicated(BrokerError):
+    """The topic is replicated, and deleted by force only: what the other clusters have would stay,
+    and come back with the next message from there."""
+
+    code: ClassVar[str] = "NotAllowedError"
+
+    def __init__(self, clusters: Iterable[str]) -> None:
+        self.clusters = sorted(clusters)
+        super().__init__(
+            f"Delete forbidden topic is replicated on clusters [{', '.join(self.clusters)}]"
+        )
 
 
 class TopicFenced(BrokerError):

@@ -56,7 +56,7 @@ class BrokerFacade(Protocol):
     async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
         """Delete a topic with its ledgers; ``force`` closes producers and consumers first.
 
-        Raises ``TopicNotFound``, ``TopicBusy``.
+        Raises ``TopicNotFound``, ``TopicReplicated``, ``TopicBusy``.
         """
         ...
 

@@ -12,6 +12,7 @@ from geminga_broker.errors import (
     TopicExists,
     TopicFenced,
     TopicNotFound,
+    TopicReplicated,
 )
 from geminga_broker.ownership.errors import (
     BundleNotSplit,
@@ -38,6 +39,7 @@ answer_error = answer_errors(
         NameReserved: 412,
         ConflictingPolicies: 412,
         InvalidSchema: 422,
+        TopicReplicated: 422,
         InvalidBundles: 400,
         InvalidPolicy: 400,
         NotAllowed: 405,

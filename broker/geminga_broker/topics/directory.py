@@ -14,6 +14,7 @@ from geminga_broker.errors import (
     TopicExists,
     TopicFenced,
     TopicNotFound,
+    TopicReplicated,
 )
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.nothing import NO_TEXTS
@@ -240,8 +241,15 @@ class TopicDirectory(Service):
         )
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Delete a topic and all it stores. Raises ``TopicNotFound``, ``TopicBusy``."""
+        """Delete a topic and all it stores. Without ``force`` no client may be connected, and the
+        topic may not be replicated.
+
+        Raises ``TopicNotFound``, ``TopicReplicated``, ``TopicBusy``.
+        """
         topic = await self.get(name, create=False)
+        remotes = topic.policies.replication.remotes
+        if remotes and not force and topic.keeps_messages:
+            raise TopicReplicated(remotes)
         if (connected := topic.connected_count) and not force:
             raise TopicBusy(f"Topic has {connected} connected producers/consumers")
         await self.delete_topic(topic)

@@ -103,11 +103,18 @@ async def create_namespace(
 async def delete_namespace(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """Delete a namespace without topics; with ``force`` also one with them, where that is on."""
+    """Delete a namespace without topics; with ``force`` also one with them, where that is on. One
+    that is replicated is not deleted: its clusters are taken out first."""
     is_forced = flag(request, "force")
     if is_forced and not services.config.force_deletes_namespaces:
         raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
     try:
+        if len((await services.namespaces.policies(namespace)).replication_clusters) > 1:
+            raise RestError(
+                412,
+                f"Cannot delete the global namespace {namespace}. There are still more than one "
+                "replication clusters configured.",
+            )
         if is_forced:
             await delete_with_topics(request, services, namespace)
             return no_content()

@@ -19,7 +19,7 @@ from geminga_protocol.records.clusters import GLOBAL_CLUSTER
 from geminga_protocol.records.namespaces import Policies
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_namespace
-from geminga_server.rest.answers import Json, no_content
+from geminga_server.rest.answers import Json, empty
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import NamespaceArg, json_body
 
@@ -42,7 +42,7 @@ async def set_replication_clusters(
     await change_policies(
         services, namespace, lambda policies: replace(policies, replication_clusters=clusters)
     )
-    return no_content()
+    return empty()
 
 
 @router.get("/allowedClusters", dependencies=[on_namespace(Action.READ)])
@@ -75,7 +75,7 @@ async def set_allowed_clusters(
     allow(await policies_of(services, namespace))
     await check_known(services, clusters)
     await change_policies(services, namespace, allow)
-    return no_content()
+    return empty()
 
 
 async def clusters_body(request: Request) -> list[str]:

@@ -14,6 +14,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 from tests.unit.geminga_broker.replication import conftest
 from tests.unit.geminga_broker.replication.conftest import REMOTE
 
+from geminga_broker.errors import TopicReplicated
 from geminga_broker.managed_ledger.cursor_store import CursorStore
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.replication.config import ReplicationConfig
@@ -197,3 +198,35 @@ async def test_a_topic_with_several_silent_remote_clusters_closes_soon(
     await topics.unload(NAME)
     assert topic.is_fenced
     assert loop.time() - begun_s < 2
+
+
+async def test_a_replicated_topic_is_deleted_by_force_only(
+    topics: TopicDirectory, topic: Topic
+) -> None:
+    topics.apply_policies(NAME.namespace, REPLICATED)
+    with pytest.raises(TopicReplicated) as refused:
+        await topics.delete(NAME, force=False)
+    words = f"Delete forbidden topic is replicated on clusters [{REMOTE}]"
+    assert (str(refused.value), refused.value.clusters) == (words, [REMOTE])
+    topics.apply_policies(NAME.namespace, AT_HOME)
+    await topics.delete(NAME, force=False)
+    again = await topics.get(NAME, create=True)
+    topics.apply_policies(NAME.namespace, REPLICATED)
+    await topics.delete(NAME, force=True)
+    assert again is not topic
+    assert not await topics.exists(NAME)
+
+
+async def test_a_topic_stays_where_its_namespace_is_not_to_be_any_more(
+    topics: TopicDirectory, topic: Topic, far: FakeBroker
+) -> None:
+    """As upstream's #24351: a list without the local cluster may be a mistake."""
+    topics.apply_policies(NAME.namespace, REPLICATED)
+    await until(lambda: len(far.of_type(BaseCommand.PRODUCER)) == 1)
+    topics.apply_policies(NAME.namespace, Policies(replication_clusters=(REMOTE,)))
+    await asyncio.sleep(600)
+    assert has(topic) == [REMOTE]
+    assert await topics.get(NAME, create=False) is topic
+    topics.apply_policies(NAME.namespace, AT_HOME)
+    await until(lambda: not has(topic))
+    assert await topics.get(NAME, create=False) is topic

@@ -10,7 +10,8 @@ import pytest
 from tests.unit.geminga_broker.replication.far_rest import FarRest
 
 from geminga_broker.admin.facade import Services
-from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_broker.errors import TopicReplicated
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.clusters import ClusterData
 from geminga_protocol.records.namespaces import Policies
 from geminga_protocol.records.tenants import TenantInfo
@@ -50,7 +51,7 @@ async def test_a_namespace_is_in_clusters_that_its_tenant_may_be_in(
     client: httpx.AsyncClient,
 ) -> None:
     path = f"{NS}/replication"
-    assert (await client.post(path, json=[HERE, "east"])).status_code == 204
+    assert (await client.post(path, json=[HERE, "east"])).status_code == 200
     assert (await client.get(path)).json() == ["east", HERE]
     assert await refused(client, path, []) == (412, "ClusterIds should not be null or empty")
     assert await refused(client, path, [HERE, "north"]) == (403, NOT_OF_TENANT.format("north"))
@@ -62,10 +63,10 @@ async def test_a_namespace_that_allows_clusters_is_in_these_alone(
 ) -> None:
     path = f"{NS}/allowedClusters"
     assert (await client.get(path)).json() == []
-    assert (await client.post(path, json=[HERE, "east"])).status_code == 204
+    assert (await client.post(path, json=[HERE, "east"])).status_code == 200
     assert (await client.get(path)).json() == ["east", HERE]
     replicated = f"{NS}/replication"
-    assert (await client.post(replicated, json=[HERE, "east"])).status_code == 204
+    assert (await client.post(replicated, json=[HERE, "east"])).status_code == 200
     outside = (403, NOT_OF_NAMESPACE.format("west"))
     assert await refused(client, replicated, [HERE, "west"]) == outside
     # What it is replicated to stays allowed.
@@ -85,7 +86,7 @@ async def test_a_topic_goes_only_where_its_namespace_may(
     path = f"{TOPIC}/replication"
     assert (await client.post(path, json=[HERE, "west"])).status_code == 204
     assert (await client.get(path)).json() == [HERE, "west"]
-    assert (await client.post(f"{NS}/allowedClusters", json=[HERE, "east"])).status_code == 204
+    assert (await client.post(f"{NS}/allowedClusters", json=[HERE, "east"])).status_code == 200
     outside = (403, NOT_OF_NAMESPACE.format("west"))
     assert await refused(client, path, [HERE, "west"]) == outside
     local = "Can not remove local cluster from the topic-level replication clusters policy"
@@ -182,6 +183,37 @@ async def test_a_partitioned_topic_is_made_where_it_is_to_go_before_it_goes_ther
         500,
         "west refuses it: west cannot be reached",
     )
+
+
+async def test_a_replicated_topic_and_its_partitions_are_deleted_by_force_only(
+    client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: TopicName, *, force: bool) -> None:
+        if not force:
+            raise TopicReplicated(["west", "east"])
+
+    monkeypatch.setattr(services.broker, "delete_topic", refuse)
+    assert (await client.put(TOPIC)).status_code == 204
+    assert (await client.put(f"{TOPIC}-2/partitions", json=2)).status_code == 204
+    why = "Delete forbidden topic is replicated on clusters [east, west]"
+    for path in (TOPIC, f"{TOPIC}-2/partitions"):
+        answer = await client.delete(path)
+        assert (answer.status_code, answer.json()["reason"]) == (422, why)
+    assert (await client.get(f"{TOPIC}-2/partitions")).json() == {"partitions": 2, "deleted": False}
+    for path in (TOPIC, f"{TOPIC}-2/partitions"):
+        assert (await client.delete(f"{path}?force=true")).status_code == 204
+
+
+async def test_a_replicated_namespace_is_not_deleted(client: httpx.AsyncClient) -> None:
+    await replicate_namespace(client)
+    answer = await client.delete(NS)
+    why = (
+        "Cannot delete the global namespace public/default. There are still more than one "
+        "replication clusters configured."
+    )
+    assert (answer.status_code, answer.json()["reason"]) == (412, why)
+    assert (await client.post(f"{NS}/replication", json=[HERE])).is_success
+    assert (await client.delete(NS)).status_code == 204
 
 
 @pytest.mark.parametrize("path", ["replication", "allowedClusters"])
