@@ -1,10 +1,13 @@
 """Proves that a broker of Apache Pulsar's joins a cluster of ours as one of its brokers: each leads
-clients to the other, topics move between them, and nothing acknowledged is lost."""
+clients to the other, topics move between them, nothing acknowledged is lost, and each reads what
+topics say of themselves at the other."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +16,7 @@ import pytest
 from tests.apache_java.marking import pulsar_home_or_skip
 from tests.apache_java.pulsar_broker import HOST, pulsar_broker
 from tests.compat.clients import Broker
+from tests.compat.pulsar_admin import PulsarAdmin
 from tests.integration.cluster_process import ClusterProcess
 from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.waiting import eventually
@@ -139,6 +143,47 @@ async def test_the_leader_moves_a_bundle_away_from_apaches_broker(
     assert bundle in brokers["theirs"].admin("GET", owned).json()
     await calls.unload(theirs, bundle, broker_id(brokers["ours"]))
     assert bundle not in brokers["theirs"].admin("GET", owned).json()
+
+
+ELSEWHERE = ["elsewhere", "standalone"]
+
+
+@pytest.mark.parametrize(("writer", "reader"), [("ours", "theirs"), ("theirs", "ours")])
+async def test_what_a_topic_says_at_one_broker_the_other_reads(
+    writer: str, reader: str, brokers: dict[str, Broker], tmp_path: Path
+) -> None:
+    """Said with the official ``pulsar-admin``: of a topic that the reader serves, the writer, which
+    is asked, leads it there."""
+    near = brokers["ours"]
+    record = {"serviceUrl": "http://127.0.0.1:9", "brokerServiceUrl": "pulsar://127.0.0.1:9"}
+    if "elsewhere" not in near.admin("GET", "clusters").json():
+        near.admin("PUT", "clusters/elsewhere", record)
+        near.admin("POST", "tenants/public", {"allowedClusters": ELSEWHERE})
+    name = f"both-said-by-{writer}"
+    topic = TOPIC.format(name)
+    admin = PulsarAdmin(brokers[writer].web_url, tmp_path)
+
+    def says(where: str) -> list[str]:
+        written = brokers[where].admin("GET", f"persistent/public/default/{name}/replication").text
+        return sorted(json.loads(written or "[]"))
+
+    near.admin("PUT", f"persistent/public/default/{name}")
+    if owners(near, brokers, [name])[name] != writer:
+        unload(brokers, reader, name)
+    words = "topics set-replication-clusters --clusters standalone,elsewhere"
+    await admin.does(f"{words} {topic}")
+    eventually(partial(says, writer), ELSEWHERE.__eq__)
+    written = await admin.does(f"topics get-replication-clusters {topic}")
+    assert all(each in written for each in ELSEWHERE)
+    unload(brokers, writer, name)
+    assert owners(near, brokers, [name]) == {name: reader}
+    eventually(partial(says, reader), ELSEWHERE.__eq__)
+    stats = brokers[reader].admin("GET", f"persistent/public/default/{name}/stats").json()
+    assert list(stats["replication"]) == ["elsewhere"]
+    await admin.does(f"topics remove-replication-clusters {topic}")
+    eventually(partial(says, reader), [].__eq__)
+    unload(brokers, reader, name)
+    eventually(partial(says, writer), [].__eq__)
 
 
 def unload(brokers: dict[str, Broker], owner: str, topic: str) -> None:

@@ -4,23 +4,18 @@ on workers of ours: every command of its groups ``functions``, ``sources``, ``si
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
-from tests.apache_java.marking import pulsar_home_or_skip
+from tests.compat.pulsar_admin import PulsarAdmin
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.function_workers import BETTER, GOOD, Workers, two_workers
 
 from pytest_geminga.clusters import Cluster
 
-COMMAND_TIMEOUT_S = 120.0
-HEAP = "-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 COUNTS = """
 from pulsar import Function
 
@@ -31,52 +26,6 @@ class Count(Function):
         return input + "!"
 """
 BROKEN = "import no_such_module\n"
-
-
-class PulsarAdmin:
-    """``pulsar-admin`` against one worker."""
-
-    def __init__(self, url: str, directory: Path) -> None:
-        self.directory = directory
-        self._url = url
-        self._program = pulsar_home_or_skip() / "bin" / "pulsar-admin"
-
-    async def run(self, *words: str) -> tuple[int, str]:
-        """The exit code and what it wrote. Words that name a file in ``directory`` mean that one:
-        the program runs in a directory of its own."""
-        files = {each.name for each in self.directory.iterdir()} | {"downloaded.py"}
-        words = tuple(str(self.directory / each) if each in files else each for each in words)
-        process = await asyncio.create_subprocess_exec(
-            *(str(self._program), "--admin-url", self._url, *words),
-            env=os.environ | {"PULSAR_MEM": HEAP, "PULSAR_LOG_DIR": str(self.directory)},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        try:
-            async with asyncio.timeout(COMMAND_TIMEOUT_S):
-                written, _ = await process.communicate()
-        except TimeoutError:
-            process.kill()
-            raise
-        assert process.returncode is not None
-        return process.returncode, written.decode()
-
-    async def does(self, line: str, *words: str) -> str:
-        """What a command that succeeds wrote, without what Java's logger did."""
-        code, written = await self.run(*line.split(), *words)
-        assert code == 0, written
-        lines = [each for each in written.splitlines() if not each.startswith(("SLF4J", "WARNING"))]
-        return "\n".join(lines).strip()
-
-    async def shows(self, line: str, *words: str) -> Any:
-        """The JSON that it wrote."""
-        return json.loads(await self.does(line, *words))
-
-    async def refuses(self, line: str, *words: str) -> str:
-        """What a command that fails wrote."""
-        code, written = await self.run(*line.split(), *words)
-        assert code != 0, written
-        return written
 
 
 @pytest.fixture
