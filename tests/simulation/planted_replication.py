@@ -95,6 +95,16 @@ def keep_who_was_refused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicatorProducer, "fail", Producer.fail)
 
 
+def send_in_haste(patch: pytest.MonkeyPatch) -> None:
+    """No bug: a replicator sends on behind an entry that was refused before, as Apache Pulsar's
+    does, and the receiving broker has to bear it."""
+
+    def may_have_pending(replicator: Replicator) -> int:
+        return replicator._around.config.pending_messages_max
+
+    patch.setattr(Replicator, "_may_have_pending", may_have_pending)
+
+
 def pass_over_the_refused(patch: pytest.MonkeyPatch) -> None:
     """A replicator takes a refusal for a receipt."""
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga._channels.channel import Channel
-from geminga._channels.producer_channel import ProducerChannel
+from geminga._channels.channel import Channel, Channels
+from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
 from geminga.errors import refusal
 from geminga_broker.managed_ledger.positions import Position
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.topic_names import TopicName
 
 
 @dataclass(slots=True)
@@ -32,7 +33,14 @@ class Outstanding:
 class ReplicationChannel(ProducerChannel[Outstanding]):
     """A replicator's producer."""
 
-    __slots__ = ()
+    __slots__ = ("was_refused",)
+
+    def __init__(
+        self, channels: Channels, topic: TopicName, options: ProducerChannelOptions
+    ) -> None:
+        super().__init__(channels, topic, options)
+        self.was_refused = False
+        """Whether the broker has refused an entry."""
 
     @property
     def oldest(self) -> Outstanding | None:
@@ -75,5 +83,6 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
 
     def send_error(self, error: api.CommandSendError) -> None:
         """An entry is not stored: begin again where the cursor stands."""
+        self.was_refused = True
         self.leave()
         self.end(refusal(error.error, error.message))

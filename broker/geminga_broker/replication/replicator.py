@@ -111,6 +111,9 @@ class Replicator(Service):
         self._failure = ""
         # Told in the log, and not again before something has gone well.
         self._told = ""
+        # After a refusal one entry goes alone: a broker that refuses it again, and stores what came
+        # behind it (Apache Pulsar's does), would store that again with each attempt.
+        self._goes_alone = False
         self.ttl_s = 0
         self._limiter: RateLimiter | None = None
         self.messages_out = self.bytes_out = self.expired = 0
@@ -229,6 +232,7 @@ class Replicator(Service):
             send_timeout_s=None,
             pending_messages_max=config.pending_messages_max,
             close_timeout_s=CLOSE_TIMEOUT_S,
+            is_encrypted=True,  # what is, stays so: a topic that demands it judges each message
         )
         await self._check_partitions(channels)
         channel = ReplicationChannel(channels, route.topic, options)
@@ -244,6 +248,7 @@ class Replicator(Service):
             # First, so that no receipt moves the cursor past what failed.
             self._channel = self._newest = None
             self._position = self.cursor.mark_delete
+            self._goes_alone |= channel.was_refused
             await channel.close()
 
     async def _check_partitions(self, channels: Channels) -> None:
@@ -273,6 +278,7 @@ class Replicator(Service):
             self._position = max(self._position, self.cursor.mark_delete)
             if (
                 self.reads_from > self._log.reader.readable_upto
+                or not self._may_have_pending() - channel.pending_sends
                 or not channel.has_room(needed)
                 or not self._is_allowed()
             ):
@@ -284,6 +290,10 @@ class Replicator(Service):
             else:
                 needed = await self._send_run(channel)
                 await asyncio.sleep(0)
+
+    def _may_have_pending(self) -> int:
+        """How many entries may be without a receipt now."""
+        return 1 if self._goes_alone else self._around.config.pending_messages_max
 
     def _is_allowed(self) -> bool:
         """Whether the dispatch rate allows another entry; else it wakes this when it does."""
@@ -312,7 +322,7 @@ class Replicator(Service):
         ledger_id, first = position
         entries_max = min(
             reader.readable_end(ledger_id) - first,
-            self._around.config.pending_messages_max - channel.pending_sends,
+            self._may_have_pending() - channel.pending_sends,
             RUN_ENTRIES_MAX,
         )
         for entry_id, payload, _ in await reader.read(position, entries_max):
@@ -385,6 +395,9 @@ class Replicator(Service):
         del message_id
         if error is None and self._channel is not None:
             self._told = ""
+            if self._goes_alone:
+                self._goes_alone = False
+                self.wake()
             if sent is self._newest:
                 self._newest = None
             self._done(sent.done_upto)

@@ -165,6 +165,46 @@ async def test_a_topic_that_has_other_partitions_in_the_remote_cluster_waits_and
         await until(lambda: len(far.of_type(BaseCommand.SEND)) == 3)
 
 
+async def test_its_producer_may_send_what_is_encrypted(
+    far: FakeBroker, remotes: RemoteClusters
+) -> None:
+    async with replicator_of(MemoryLog((1, 1)), remotes):
+        await until(lambda: len(far.of_type(BaseCommand.PRODUCER)) == 1)
+    assert far.of_type(BaseCommand.PRODUCER)[0].producer.encrypted
+
+
+@pytest.mark.usefixtures("confirming")
+async def test_after_a_refusal_nothing_is_sent_behind_an_entry_before_it_is_stored(
+    far: FakeBroker, remotes: RemoteClusters
+) -> None:
+    """A broker may store what came behind an entry that it refused: each time that comes again."""
+    stored: list[int] = []
+    refuses = True
+
+    def judge(session: Session, command: BaseCommand, payload: bytes) -> None:
+        send = command.send
+        position = source_position(open_payload(payload, 0, len(payload))[0])
+        assert position is not None
+        if refuses and position[1] == 1:
+            error = answers.encode_send_error(
+                send.producer_id, send.sequence_id, api.MetadataError, "it has to be encrypted"
+            )
+            session.write(error)
+            return
+        stored.append(position[1])
+        session.write(encode_receipt(send.producer_id, *position, 3, len(stored)))
+
+    far.on(BaseCommand.SEND, judge)
+    async with replicator_of(MemoryLog((1, 4)), remotes) as replicator:
+        await until(lambda: "encrypted" in replicator.reason)
+        assert stored == [0, 2, 3]
+        await asyncio.sleep(60)
+        assert stored == [0, 2, 3]
+        refuses = False
+        await until(lambda: len(stored) == 6)
+    assert stored == [0, 2, 3, 1, 2, 3]
+
+
 async def test_one_that_has_no_room_for_the_next_entry_waits_for_receipts(
     far: FakeBroker, remotes: RemoteClusters
 ) -> None:
