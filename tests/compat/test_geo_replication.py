@@ -227,3 +227,24 @@ def test_nothing_is_lost_or_twice_when_a_broker_is_killed(
             numbers = [struct.unpack(">20sI", each)[1] for each in of_origin]
             assert numbers == list(range(KILLED_AMONG)), (name, origin)
     await_replicated(clusters, topic)
+
+
+@pytest.mark.parametrize(("name", "other"), [NAMES, NAMES[::-1]])
+def test_a_partitioned_topic_is_made_in_the_other_cluster_and_grows_there(
+    name: str, other: str, clusters: Clusters
+) -> None:
+    path = f"persistent/{NAMESPACE}/parted-in-{name}/partitions"
+
+    def partitions() -> int:
+        found = {each.rpartition("/")[2] for each in clusters[other].admin("GET", listed).json()}
+        if f"parted-in-{name}" not in found:
+            return 0
+        return int(clusters[other].admin("GET", path).json()["partitions"])
+
+    listed = f"persistent/{NAMESPACE}/partitioned"
+    clusters[name].admin("PUT", path, 2)
+    eventually(partitions, (2).__eq__)
+    clusters[name].admin("POST", path, 3)
+    assert partitions() == 3
+    send_from(clusters[name], f"parted-in-{name}-partition-2", [b"in the last"])
+    assert receive(clusters[other], f"parted-in-{name}-partition-2", 1) == [b"in the last"]
