@@ -225,9 +225,11 @@ class TopicPolicyStore(Service):
             return EventSchema(info.definition, info.properties, parse_avro(info.definition))
 
         def changed(keys: Collection[str]) -> None:
-            names = {key.removeprefix(GLOBAL) for key in keys}
-            with suppress(InvalidTopicName):
-                self._tell(namespace, {TopicName.parse(name) for name in names})
+            topics = set[TopicName]()
+            for key in keys:
+                with suppress(InvalidTopicName):  # who writes there may write anything
+                    topics.add(TopicName.parse(key.removeprefix(GLOBAL)))
+            self._tell(namespace, topics)
 
         def missing() -> None:
             self._forget_nodes(namespace)
