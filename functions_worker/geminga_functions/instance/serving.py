@@ -97,8 +97,18 @@ class WorkerChannel:
             self._early += self._reader.feed(chunk)
         start = self._early.pop(0)
         assert isinstance(start, Start), f"a worker begins with Start, and not with {start!r}"
-        self._set_lease(start.lease_until_s)
+        # A process may take long to begin, and its lease was extended meanwhile: only the newest
+        # counts, since the kernel would end the instance at once by one that is over.
+        self._early += self._reader.feed(self._waiting_bytes())
+        extended = [each.until_s for each in self._early if isinstance(each, Lease)]
+        self._set_lease(max([start.lease_until_s, *extended]))
         return start
+
+    def _waiting_bytes(self) -> bytes:
+        try:
+            return self._socket.recv(RECEIVED_BYTES_MAX, socket.MSG_DONTWAIT)
+        except OSError:  # nothing is waiting, or the worker is gone: the thread will see that
+            return b""
 
     def serve(self, loop: asyncio.AbstractEventLoop, stop_within_s: asyncio.Future[Any]) -> None:
         """Follow the worker from now on."""

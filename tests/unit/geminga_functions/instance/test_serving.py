@@ -14,6 +14,7 @@ import pytest
 
 from geminga_functions.instance.messages import (
     INSTANCE_CHANNEL,
+    Lease,
     Start,
     StatusAnswer,
     StatusRequest,
@@ -64,6 +65,21 @@ def test_an_instance_with_a_high_descriptor_hears_its_worker_until_that_is_gone(
         assert list(answers) == [StatusAnswer(7, "")]
         worker.shutdown(socket.SHUT_RDWR)
         assert left.get(timeout=TIMEOUT_S) == "the worker is gone"
+
+
+def test_an_instance_that_begins_late_has_the_lease_that_was_extended_meanwhile(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    worker, instance = sockets
+    clock, left, leases = SystemClock(), SimpleQueue[str](), list[float]()
+    channel = WorkerChannel(instance, clock, left.put, leases.append)
+    begin = start_until(clock.monotonic() - 1)
+    extended = [Lease(clock.monotonic() + 1), Lease(clock.monotonic() + TIMEOUT_S)]
+    for each in (begin, *extended):
+        worker.sendall(INSTANCE_CHANNEL.encode(each))
+    assert channel.receive_start() == begin
+    assert leases == [extended[-1].until_s]
+    assert channel.may_run()
 
 
 def test_an_instance_leaves_at_the_end_of_its_lease(
