@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from geminga import Client, ClientError, Message
-from geminga_functions.broker_calls import BrokerCalls, topic_url
+from geminga_functions.broker_calls import topic_url
 from geminga_functions.cleanup import Cleanup
 from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
 from geminga_functions.cluster.heartbeats import Heartbeats
@@ -31,7 +31,7 @@ from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestCall, RestCalls
+from geminga_server.rest_calls import BrokerCalls, RestCall, RestCalls
 from geminga_server.service_urls import urls_in
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 from urllib.parse import urljoin, urlsplit
@@ -147,6 +147,41 @@ class HttpCalls:
             raise OSError(f"no HTTP: {error!r}") from error
         finally:
             connection.close()
+
+
+class BrokerCalls:
+    """``RestCalls`` to the brokers of a cluster, of which each will do: the first of ``urls``
+    stands for all of them, and where one does not answer the next is asked. Requests to other
+    servers go where they say."""
+
+    def __init__(self, calls: RestCalls, urls: Sequence[str]) -> None:
+        self._calls = calls
+        self._named = urls[0]
+        # The one that answered last comes first.
+        self._urls = list(urls)
+
+    @property
+    def prefers_tls(self) -> bool:
+        """As ``RestCalls.prefers_tls``."""
+        return self._calls.prefers_tls
+
+    async def call(self, call: RestCall) -> RestAnswer:
+        """As ``RestCalls.call``. Raises ``ServerUnreachable`` where none answers."""
+        if not call.url.startswith(f"{self._named}/"):
+            return await self._calls.call(call)
+        rest = call.url.removeprefix(self._named)
+        failure: ServerUnreachable | None = None
+        for url in list(self._urls):
+            try:
+                answer = await self._calls.call(replace(call, url=url + rest))
+            except ServerUnreachable as error:
+                failure = error
+                continue
+            self._urls.remove(url)
+            self._urls.insert(0, url)
+            return answer
+        assert failure is not None
+        raise failure
 
 
 class _NoCalls:

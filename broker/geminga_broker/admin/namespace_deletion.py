@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from urllib.parse import quote
 
 from fastapi import Request
 
@@ -138,7 +137,7 @@ async def _delete_topics(
         if owner.is_self:
             await services.broker.delete_topic(topic, force=True)
             return
-        path = f"/admin/v2/{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}"
+        path = f"/admin/v2/{topic.url_path}"
         try:
             await ask(
                 services.calls, request, owner, path, method="DELETE", query={"force": "true"}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
-from urllib.parse import quote
 
 from geminga_broker.replication.errors import PartitionsDiffer, RemoteRefused
 from geminga_broker.replication.remote_clusters import RemoteClusters
@@ -18,7 +17,7 @@ from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestAnswer, RestCall
+from geminga_server.rest_calls import BrokerCalls, RestAnswer, RestCall
 
 log = logging.getLogger(__name__)
 
@@ -121,20 +120,15 @@ class RemoteTopics(Service):
     ) -> RestAnswer:
         """Ask the first broker of ``cluster`` that can be reached about a topic's partitions."""
         remote = await self._remotes.rest(cluster)
-        name = quote(topic.local, safe="")
-        path = f"/admin/v2/{topic.domain}/{topic.namespace}/{name}/partitions"
+        url = f"{remote.urls[0]}/admin/v2/{topic.url_path}/partitions"
         body = b"" if partitions is None else b"%d" % partitions
         headers = {"content-type": "application/json"}
-        failure: ServerUnreachable | None = None
-        for url in remote.urls:
-            target = f"{url}{path}?{query}" if query else f"{url}{path}"
-            call = RestCall(method, target, headers, body, timeout_s=CALL_TIMEOUT_S)
-            try:
-                return await remote.calls.call(call)
-            except ServerUnreachable as error:
-                failure = error
-        assert failure is not None
-        raise RemoteRefused(cluster, 500, str(failure)) from failure
+        target = f"{url}?{query}" if query else url
+        call = RestCall(method, target, headers, body, timeout_s=CALL_TIMEOUT_S)
+        try:
+            return await BrokerCalls(remote.calls, remote.urls).call(call)
+        except ServerUnreachable as error:
+            raise RemoteRefused(cluster, 500, str(error)) from error
 
 
 async def _all(works: Iterable[Coroutine[object, object, None]]) -> None:

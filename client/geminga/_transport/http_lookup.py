@@ -81,7 +81,7 @@ class HttpLookup:
 
         Raises ``TopicNotFound``, or another ``ClientError``.
         """
-        path = f"/admin/v2/{_path(topic)}/partitions"
+        path = f"/admin/v2/{TopicName.parse(topic).url_path}/partitions"
         query = {"checkAllowAutoCreation": "true"} if creates else {}
         found = _object(await self._get(path, query))
         return int(found.get("partitions", 0))
@@ -123,7 +123,7 @@ class HttpLookup:
         """How to reach the broker that serves the topic. Raises ``ClientError``."""
         listener = self._options.listener_name
         words = {} if listener is None else {"listenerName": listener}
-        path = f"/lookup/v2/topic/{_path(topic)}"
+        path = f"/lookup/v2/topic/{TopicName.parse(topic).url_path}"
         found = _object(await self._get(path, words))
         is_tls = self._urls[0].startswith("https:")
         url = found.get("brokerUrlTls" if is_tls else "brokerUrl")
@@ -172,12 +172,6 @@ class HttpLookup:
                 raise NotConnected(f"{url} leads to {following}, which is not secured as it is")
             url = following
         raise TooManyRedirects(path, REDIRECTS_MAX)
-
-
-def _path(topic: str) -> str:
-    """``persistent/tenant/namespace/topic``, fit for a URL."""
-    name = TopicName.parse(topic)
-    return f"{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
 
 
 def _value(url: str, answer: HttpAnswer) -> object:

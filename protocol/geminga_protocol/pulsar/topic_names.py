@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from sys import intern
 from typing import Literal
-from urllib.parse import quote_plus, unquote_plus
+from urllib.parse import quote, quote_plus, unquote_plus
 
 from geminga_protocol.pulsar.errors import InvalidTopicName
 
@@ -188,6 +188,11 @@ class TopicName:
     def encoded_local(self) -> str:
         """The local name as it stands in paths, of ZooKeeper and of REST."""
         return encode_local(self.local)
+
+    @property
+    def url_path(self) -> str:
+        """``persistent/tenant/namespace/topic``, as the path of a URL has it."""
+        return f"{self.domain}/{self.namespace}/{quote(self.local, safe='')}"
 
     @property
     def managed_ledger_name(self) -> str:

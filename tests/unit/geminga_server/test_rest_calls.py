@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import NO_CALLS, HttpCalls, RestAnswer, RestCall
+from geminga_server.rest_calls import NO_CALLS, BrokerCalls, HttpCalls, RestAnswer, RestCall
 
 pytestmark = pytest.mark.real_loop
 
@@ -82,3 +82,34 @@ async def test_who_does_not_answer_is_given_up(url: str) -> None:
         await HttpCalls().call(RestCall("GET", "/a/broker/that/told/no/url"))
     with pytest.raises(ServerUnreachable, match="asks no other"):
         await NO_CALLS.call(RestCall("GET", url))
+
+
+class Hosts:
+    """``RestCalls`` to hosts of which those in ``away`` do not answer."""
+
+    prefers_tls = False
+
+    def __init__(self, *away: str) -> None:
+        self.away = set(away)
+        self.asked: list[str] = []
+
+    async def call(self, call: RestCall) -> RestAnswer:
+        self.asked.append(call.url)
+        if call.url.split("/")[2] in self.away:
+            raise ServerUnreachable(f"{call.url} cannot be reached")
+        return RestAnswer(200)
+
+
+async def test_of_brokers_the_next_is_asked_where_one_does_not_answer() -> None:
+    hosts = Hosts("a", "b")
+    calls = BrokerCalls(hosts, ["http://a", "http://b", "http://c"])
+    assert (await calls.call(RestCall("GET", "http://a/x"))).status == 200
+    assert hosts.asked == ["http://a/x", "http://b/x", "http://c/x"]
+    assert (await calls.call(RestCall("GET", "http://a/y"))).status == 200
+    assert hosts.asked[3:] == ["http://c/y"]  # the one that answered last
+    assert (await calls.call(RestCall("GET", "http://other/z"))).status == 200
+    assert hosts.asked[4:] == ["http://other/z"]
+    hosts.away.add("c")
+    with pytest.raises(ServerUnreachable, match="http://b/w cannot be reached"):
+        await calls.call(RestCall("GET", "http://a/w"))
+    assert hosts.asked[5:] == ["http://c/w", "http://a/w", "http://b/w"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from typing import cast
@@ -15,7 +14,7 @@ from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.admin.facade import Services, StatsQuery
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.peers import ask, of_topic
-from geminga_broker.admin.routes.replication import refusals_of_remotes
+from geminga_broker.admin.routes.replication import other_clusters, refusals_of_remotes
 from geminga_broker.admin.serving import to_each, to_partition
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.ownership.address import Owner
@@ -78,7 +77,7 @@ async def create_partitions(request: Request, topic: TopicArg, services: Service
     await _create(services, topic, record)
     if not flag(request, "createLocalTopicOnly"):
         services.remote_topics.create_soon(
-            topic, record.partitions, _others(services, policies.replication_clusters)
+            topic, record.partitions, other_clusters(services, policies.replication_clusters)
         )
     return no_content()
 
@@ -141,11 +140,7 @@ async def _grows_in(services: Services, topic: TopicName) -> list[str]:
     clusters = clusters or policies.replication_clusters
     if clusters and services.cluster not in clusters:
         raise RestError(422, "Local cluster is not part of replicate cluster list")
-    return _others(services, clusters)
-
-
-def _others(services: Services, clusters: Iterable[str]) -> list[str]:
-    return [each for each in clusters if each != services.cluster]
+    return other_clusters(services, clusters)
 
 
 async def _create(services: Services, topic: TopicName, record: PartitionedTopicMetadata) -> None:

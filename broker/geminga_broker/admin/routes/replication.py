@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -132,6 +132,11 @@ def refusals_of_remotes() -> Generator[None]:
         raise RestError(error.status, str(error)) from error
     except ReplicationError as error:
         raise RestError(500, str(error)) from error
+
+
+def other_clusters(services: Services, clusters: Iterable[str]) -> list[str]:
+    """Those of ``clusters`` that are not this one."""
+    return [each for each in clusters if each != services.cluster]
 
 
 def check_allowed(clusters: Sequence[str], allowed: Sequence[str], whose: str) -> None:

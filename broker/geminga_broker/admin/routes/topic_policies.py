@@ -16,6 +16,7 @@ from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.replication import (
     check_clusters,
     clusters_body,
+    other_clusters,
     refusals_of_remotes,
 )
 from geminga_broker.admin.serving import serve_here
@@ -61,7 +62,7 @@ async def set_topic_replication_clusters(
         raise RestError(412, NOT_LOCAL)
     await check_clusters(services, topic.namespace, clusters)
     if partitions := await services.partitioned_topics.partitions(topic):
-        others = [each for each in clusters if each != services.cluster]
+        others = other_clusters(services, clusters)
         with refusals_of_remotes():
             await services.remote_topics.create_in_each(topic, partitions, others)
     await services.topic_policies.change(

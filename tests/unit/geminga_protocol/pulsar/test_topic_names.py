@@ -147,6 +147,11 @@ def test_any_text_can_be_a_topics_own_name_unless_it_is_a_way(local: str) -> Non
     assert "/" not in topic.encoded_local
 
 
+def test_a_topic_has_a_path_in_urls() -> None:
+    topic = TopicName.of("non-persistent", "t", "n", "a b/c?\u00e4")
+    assert topic.url_path == "non-persistent/t/n/a%20b%2Fc%3F%C3%A4"
+
+
 @pytest.mark.parametrize("name", ["a/b/persistent", "a/b/persistent/x/y", "a/b/persistent/%ff"])
 def test_what_no_managed_ledger_is_named_is_refused(name: str) -> None:
     with pytest.raises(InvalidTopicName):
