@@ -7,7 +7,7 @@ same broker runs as a process and inside a simulation.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
@@ -29,6 +29,7 @@ from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.ownership.placement import EvenlySpread
 from geminga_broker.policies.follower import PolicyFollower
@@ -45,13 +46,14 @@ from geminga_broker.topics.directory import Successor, TopicDirectory
 from geminga_broker.topics.maintenance import PeriodicWork, TopicMaintenance
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.initialize import check_initialized
-from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.namespaces import Namespaces, serves
 from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics
 from geminga_cluster.tenants import Tenants
 from geminga_cluster.topic_lists import TopicLists
 from geminga_ledger import Ledgers
-from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
@@ -75,6 +77,7 @@ class Broker(Service):
         config: BrokerConfig,
         *,
         coordination: Coordination,
+        configuration_store: Coordination | None = None,
         network: Network,
         clock: Clock,
         random: Random,
@@ -85,12 +88,14 @@ class Broker(Service):
         remote_calls: CallsOver = no_calls,
         usage: Usage | None = None,
     ) -> None:
-        """``tls_network`` accepts with TLS; ``usage`` measures the process, for load reports.
+        """``configuration_store`` is what clusters share, if that is not ``coordination``.
+        ``tls_network`` accepts with TLS; ``usage`` measures the process, for load reports.
         ``remote_calls`` makes what asks other clusters."""
         super().__init__()
         assert min(config.ports.values()) > 0, "the ports go into records: choose them first"
         self.config = config
         self._coordination = coordination
+        self._configuration = configuration_store or coordination
         self._network = network
         self._tls_network = tls_network
         self._clock = clock
@@ -105,8 +110,10 @@ class Broker(Service):
         self._cache = EntryCache(config.cache)
         self._factory = self._new_factory()
         # What is known of the cluster, and what of it is ours
-        self.namespaces = Namespaces(coordination)
-        self.partitioned_topics = PartitionedTopics(coordination)
+        self.clusters = Clusters(self._configuration)
+        self.tenants = Tenants(coordination, self._configuration)
+        self.namespaces = Namespaces(coordination, self._configuration)
+        self.partitioned_topics = PartitionedTopics(coordination, self._configuration)
         self.persistent_topics = PersistentTopics(coordination)
         self.topic_lists = TopicLists(coordination)
         self.address = config.address
@@ -127,14 +134,10 @@ class Broker(Service):
         health = HealthCheck(self.topics, clock, self.address.broker_id)
         self.metrics = self._new_metrics(health)
         self.brokers = self._new_brokers()
-        self.administration = Administration(
-            self.topics, self.ledgers, self.ownership, health, self.metrics
-        )
-        self.ownership.on_lost(self._bundle_lost)
-        self.ownership.on_release(self._bundle_released)
+        self.administration = self._new_administration(health)
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        await check_initialized(self._coordination, self.config.cluster)
+        await check_initialized(self._configuration, self.config.cluster)
         await stack.enter_async_context(self.ledgers)
         # Before any record is taken over: where the port is taken, another broker serves. Clients
         # that come early wait for discovery.
@@ -188,11 +191,23 @@ class Broker(Service):
             self.namespaces,
             self._random,
             in_use=self.topics.namespaces,
-            apply=self.topics.apply_policies,
+            apply=self._apply_policies,
             look=self.topic_policies.look,
         )
         self.topic_policies.follow(follower.topics_changed)
         return follower
+
+    def _apply_policies(
+        self, namespace: NamespaceName, policies: Policies, only: Collection[TopicName] | None
+    ) -> None:
+        """Have the topics of a namespace follow its policies, or close where these do not name this
+        cluster any more. What is stored stays, with the cursors of replicators, and is served and
+        sent again once they do."""
+        if serves(self.config.cluster, policies):
+            self.topics.apply_policies(namespace, policies, only)
+            return
+        unloading = self.topics.unload_where(lambda topic: topic.namespace == namespace)
+        self.topics.spawn(unloading, name="unload what other clusters serve")
 
     def _new_policies(self) -> PolicyResolver:
         config = self.config
@@ -207,6 +222,7 @@ class Broker(Service):
         return TopicPolicyStore(
             self._coordination,
             self.namespaces,
+            configuration=self._configuration,
             cluster=self.config.cluster,
             random=self._random,
             connect=self._connect,
@@ -245,6 +261,9 @@ class Broker(Service):
             reports=self.config.load_reports,
         )
 
+    def _new_administration(self, health: HealthCheck) -> Administration:
+        return Administration(self.topics, self.ledgers, self.ownership, health, self.metrics)
+
     def _new_ledgers(self) -> Ledgers:
         return Ledgers(
             *(self._coordination, self._network, self._clock, self._random, self.config.ledgers),
@@ -253,7 +272,7 @@ class Broker(Service):
 
     def _new_ownership(self) -> Ownership:
         is_balanced = self.config.load_manager.load_balancer_enabled
-        return Ownership(
+        ownership = Ownership(
             self._coordination,
             self.namespaces,
             self.address,
@@ -261,7 +280,11 @@ class Broker(Service):
             placement=self.load_manager.placement if is_balanced else EvenlySpread(),
             view_brokers=lambda: self.brokers.view(),
             assign=self._bundle_calls.assign,
+            clusters=ServingClusters(self.config.cluster, self.namespaces, self.clusters),
         )
+        ownership.on_lost(self._bundle_lost)
+        ownership.on_release(self._bundle_released)
+        return ownership
 
     def _new_load_manager(self) -> LoadManager:
         return LoadManager(
@@ -308,8 +331,9 @@ class Broker(Service):
         return BundleCalls(self._calls, unload_timeout_s=timeout_s)
 
     def _new_remotes(self, calls: CallsOver) -> RemoteClusters:
-        clusters = Clusters(self._coordination)
-        return RemoteClusters(clusters, network=self._network, random=self._random, calls=calls)
+        return RemoteClusters(
+            self.clusters, network=self._network, random=self._random, calls=calls
+        )
 
     def _new_remote_topics(self) -> RemoteTopics:
         is_enabled = self.config.replication.creates_remote_topics
@@ -317,7 +341,7 @@ class Broker(Service):
 
     def _new_replicated_topics(self) -> ReplicatedTopics:
         return ReplicatedTopics(
-            tenants=Tenants(self._coordination),
+            tenants=self.tenants,
             namespaces=self.namespaces,
             persistent_topics=self.persistent_topics,
             policies=self.policies,
@@ -417,8 +441,8 @@ class Broker(Service):
             cluster=self.config.cluster,
             version=PULSAR_VERSION,
             broker=self.administration,
-            clusters=self.remotes.clusters,
-            tenants=Tenants(self._coordination),
+            clusters=self.clusters,
+            tenants=self.tenants,
             namespaces=self.namespaces,
             partitioned_topics=self.partitioned_topics,
             persistent_topics=self.persistent_topics,

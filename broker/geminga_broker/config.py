@@ -23,7 +23,15 @@ from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.config import TopicsConfig
 from geminga_ledger import LedgerConfig
-from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
+from geminga_server.config import (
+    INLINE,
+    INTERNAL,
+    ConnectionConfig,
+    PartConfig,
+    Port,
+    Upstream,
+    zookeeper_hosts,
+)
 from geminga_server.tls_config import BookieClientTlsConfig, BrokerClientTlsConfig, TlsConfig
 
 # What each of the broker's own ports speaks, by the name of its setting.
@@ -57,6 +65,9 @@ class BrokerConfig(PartConfig):
 
     cluster: Annotated[str, Upstream("clusterName")] = "standalone"
     """The cluster's name."""
+    configuration_store: Annotated[str, Upstream("configurationMetadataStoreUrl")] = ""
+    """The ZooKeeper that this cluster shares with others for what concerns all of them (clusters,
+    tenants, policies of namespaces, partitioned topics), `zk:HOST:PORT/path`; empty: its own."""
     initialize: bool = False
     """Write the cluster's first records if they are missing, and its URLs in any case: a
     standalone."""
@@ -121,6 +132,12 @@ class BrokerConfig(PartConfig):
                 f"bind_addresses: {secured.scheme}://{secured.host}:{secured.port} wants TLS, for "
                 "which tls.certificate_file is missing"
             )
+
+    @property
+    def shared_zookeeper(self) -> str:
+        """Where the configuration store is; empty where it is the cluster's own ZooKeeper."""
+        hosts = zookeeper_hosts(self.configuration_store)
+        return "" if hosts == self.zookeeper else hosts
 
     @property
     def ports(self) -> Mapping[str, int]:

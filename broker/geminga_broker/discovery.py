@@ -62,10 +62,12 @@ class Discovery:
 
         A topic that does not exist is answered as if it did where using it would make it; one
         whose namespace wants it to be partitioned is made. That takes ``create``. Raises
-        ``NamespaceNotFound``, ``TenantNotFound``, ``TopicNotFound``.
+        ``NamespaceNotFound``, ``TenantNotFound``, ``TopicNotFound``, ``ServedInOtherClusters``.
         """
         await self._is_open.wait()
         rule = await self._rule(topic)
+        # Where a peer cluster serves it, this one answers all the same, as upstream's do.
+        await self._ownership.peer_of(topic.namespace)
         if topic.partition_index < 0:
             partitions = await self._partitioned_topics.partitions(topic)
             if partitions:

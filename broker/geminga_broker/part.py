@@ -74,23 +74,26 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
     config = settled(config, files)
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
+        store = zookeeper
+        if hosts := config.shared_zookeeper:
+            store = await stack.enter_async_context(config.zookeeper_client(clock, stop, hosts))
         if config.initialize:
-            await initialize(zookeeper, config)
+            await initialize(zookeeper, store, config)
         tls = await accepting_tls(config.tls, stack)
-        broker = await stack.enter_async_context(
-            Broker(
-                config,
-                coordination=zookeeper,
-                network=AsyncioNetwork(),
-                clock=clock,
-                random=Random(),  # noqa: S311 - jitter and names, no secrets
-                authorizer=ALLOW_ALL,
-                usage=ProcessUsage(clock),
-                tls_network=AsyncioNetwork(tls) if tls else None,
-                calls=calls_to_brokers(config.broker_client_tls),
-                remote_calls=calls_to_cluster,
-            )
+        broker = Broker(
+            config,
+            coordination=zookeeper,
+            configuration_store=store,
+            network=AsyncioNetwork(),
+            clock=clock,
+            random=Random(),  # noqa: S311 - jitter and names, no secrets
+            authorizer=ALLOW_ALL,
+            usage=ProcessUsage(clock),
+            tls_network=AsyncioNetwork(tls) if tls else None,
+            calls=calls_to_brokers(config.broker_client_tls),
+            remote_calls=calls_to_cluster,
         )
+        await stack.enter_async_context(broker)
         services = broker.services(runtime_configuration(config))
         workers = functions_urls(config)
         app = await stack.enter_async_context(
@@ -226,7 +229,9 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
     await stack.enter_async_context(obeying_supervisor(PART, PULSAR_VERSION, commands, addresses))
 
 
-async def initialize(coordination: Coordination, config: BrokerConfig) -> None:
+async def initialize(
+    coordination: Coordination, configuration: Coordination, config: BrokerConfig
+) -> None:
     """Write the cluster's first records where they are missing, and where it is reached now."""
     address = config.address
     await initialize_cluster_metadata(
@@ -238,6 +243,7 @@ async def initialize(coordination: Coordination, config: BrokerConfig) -> None:
             service_url_tls=address.http_url_tls,
             broker_service_url_tls=address.broker_url_tls,
         ),
+        configuration=configuration,
         instance_id=str(uuid.uuid4()),
         replace_urls=True,
     )

@@ -22,7 +22,7 @@ from geminga_broker.ownership.ownership import Ownership, ViewBrokers
 from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_cluster.errors import NamespaceNotFound
-from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.namespaces import Namespaces, serves
 from geminga_cluster.persistent_topics import PersistentTopics
 from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.replication import remote_of_cursor
@@ -132,6 +132,8 @@ class ReplicatedTopics(Service):
             policies = await self._namespaces.policies(namespace)
         except NamespaceNotFound:
             return []  # a broker's own has no policies, and one that is deleted no topics
+        if not serves(self._policies.cluster, policies):
+            return []
         await self._policies.topics.ready(namespace)
         topics = await self._persistent_topics.names(namespace)
         return [t for t in topics if self._policies.resolve(t, policies).replication.remotes]

@@ -5,6 +5,9 @@ some are there (a BookKeeper's, a Java cluster's, our own of an earlier attempt)
 are added and the cluster is entered into the tenants and namespaces that lack it. The cluster's own
 record comes last: where it stands, everything does, and repeating is harmless.
 
+Where clusters share a configuration store, it gets the clusters, tenants, policies and partitioned
+topics, once the rest stands in the cluster's own ZooKeeper.
+
 Facts: ``PulsarClusterMetadataSetup`` (tenants ``public`` and ``pulsar``, their namespaces of 16
 bundles, the coordinators' topic), ``PulsarWorkerService`` (``public/functions``: its messages are
 kept for ever, its bundles are the broker's default number) and BookKeeper's ``initNewCluster``.
@@ -13,7 +16,7 @@ kept for ever, its bundles are the broker's default number) and BookKeeper's ``i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from geminga_cluster.errors import NotInitialized
@@ -55,6 +58,8 @@ ATTEMPTS_MAX = 5
 FOREVER = RetentionPolicies(time_minutes=-1, size_mib=-1)
 
 _FUNCTIONS = "public/functions"
+# The namespaces that each cluster has a part in.
+_ENTERED: tuple[str, ...] = ("public/default", "pulsar/system", _FUNCTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +86,38 @@ async def initialize_cluster_metadata(
     cluster: str,
     urls: ClusterUrls,
     *,
+    configuration: Coordination | None = None,
     instance_id: str,
     replace_urls: bool = False,
 ) -> None:
     """Write what a cluster starts with; nothing that is there is changed, but for what is missing.
 
+    ``configuration`` is the configuration store, where that is not the cluster's ZooKeeper.
     ``instance_id`` is a new UUID, used if BookKeeper has none yet. With ``replace_urls`` a known
     cluster gets the URLs given: for a cluster whose ports may have changed. Brokers that start
     together do this at the same time: where another process changes the same records, it is
     repeated, ``ATTEMPTS_MAX`` times at most. Raises ``CoordinationError``.
     """
-    nodes = _first_nodes(cluster, urls, instance_id)
+    local, nodes = _local_nodes(instance_id), _configuration_nodes(cluster, urls)
+    if configuration is None or configuration is coordination:
+        configuration, nodes, entered = coordination, local | nodes, _ENTERED
+    else:
+        # All functions workers of clusters that share their topics would be one group of workers.
+        entered = tuple(name for name in _ENTERED if name != _FUNCTIONS)
+        await _create_all(coordination, local)
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
-            if await _initialize_once(coordination, cluster, nodes):
+            if await _create_all(configuration, nodes, but_last=True):
                 return
+            await _enter(configuration, cluster, entered)
+            await _create(configuration, cluster_path(cluster), nodes[cluster_path(cluster)])
         except VersionMismatch:
             if attempt == ATTEMPTS_MAX:
                 raise
         else:
             break
     if replace_urls:
-        await coordination.set(cluster_path(cluster), urls.record().encode())
-
-
-async def _initialize_once(
-    coordination: Coordination, cluster: str, nodes: Mapping[str, bytes]
-) -> bool:
-    """Whether nothing was there and all of it is now. Raises ``VersionMismatch``."""
-    try:
-        await coordination.transaction([Create(path, value) for path, value in nodes.items()])
-    except NodeExists:
-        await _complete(coordination, cluster, nodes)
-        return False
-    return True
+        await configuration.set(cluster_path(cluster), urls.record().encode())
 
 
 async def is_initialized(coordination: Coordination, cluster: str) -> bool:
@@ -128,28 +131,44 @@ async def check_initialized(coordination: Coordination, cluster: str) -> None:
         raise NotInitialized(cluster)
 
 
-def _first_nodes(cluster: str, urls: ClusterUrls, instance_id: str) -> dict[str, bytes]:
-    """Path → value, parents before children, the cluster's own record last."""
-    values = {
-        LAYOUT_PATH: LedgerLayout().encode(),
-        f"{LEDGERS_PATH}/INSTANCEID": instance_id.encode(),
-        f"{LEDGERS_PATH}/available/readonly": b"",
-        f"{LEDGERS_PATH}/cookies": b"",
-        "/bookies": b"{}",
-        MANAGED_LEDGERS_PATH: b"",
-        OWNERSHIP_PATH: b"",
-        "/loadbalance/brokers": b"",
-        "/schemas": b"",
-        "/admin/configuration": b"{}",
-        LOCAL_POLICIES_PATH: b"",
-        cluster_path(GLOBAL_CLUSTER): ClusterData().encode(),
-        **{tenant_path(name): record.encode() for name, record in _tenants(cluster).items()},
-        **{policies_path(name): record.encode() for name, record in _namespaces(cluster).items()},
-        partitioned_topic_path(
-            "pulsar/system", "persistent", "transaction_coordinator_assign"
-        ): PartitionedTopicMetadata(partitions=TRANSACTION_COORDINATORS).encode(),
-        cluster_path(cluster): urls.record().encode(),
-    }
+def _local_nodes(instance_id: str) -> dict[str, bytes]:
+    """What stands in the cluster's own ZooKeeper: path → value, parents before children."""
+    return _with_parents(
+        {
+            LAYOUT_PATH: LedgerLayout().encode(),
+            f"{LEDGERS_PATH}/INSTANCEID": instance_id.encode(),
+            f"{LEDGERS_PATH}/available/readonly": b"",
+            f"{LEDGERS_PATH}/cookies": b"",
+            "/bookies": b"{}",
+            MANAGED_LEDGERS_PATH: b"",
+            OWNERSHIP_PATH: b"",
+            "/loadbalance/brokers": b"",
+            "/schemas": b"",
+            "/admin/configuration": b"{}",
+            LOCAL_POLICIES_PATH: b"",
+        }
+    )
+
+
+def _configuration_nodes(cluster: str, urls: ClusterUrls) -> dict[str, bytes]:
+    """What stands in the configuration store, the same way; the cluster's own record last."""
+    return _with_parents(
+        {
+            cluster_path(GLOBAL_CLUSTER): ClusterData().encode(),
+            **{tenant_path(name): record.encode() for name, record in _tenants(cluster).items()},
+            **{
+                policies_path(name): record.encode()
+                for name, record in _namespaces(cluster).items()
+            },
+            partitioned_topic_path(
+                "pulsar/system", "persistent", "transaction_coordinator_assign"
+            ): PartitionedTopicMetadata(partitions=TRANSACTION_COORDINATORS).encode(),
+            cluster_path(cluster): urls.record().encode(),
+        }
+    )
+
+
+def _with_parents(values: Mapping[str, bytes]) -> dict[str, bytes]:
     nodes: dict[str, bytes] = {}
     for path, value in values.items():
         for parent in _parents(path):
@@ -176,22 +195,31 @@ def _parents(path: str) -> list[str]:
     return ["/" + "/".join(parts[:count]) for count in range(1, len(parts))]
 
 
-async def _complete(coordination: Coordination, cluster: str, nodes: Mapping[str, bytes]) -> None:
-    """Create the nodes that are missing, level by level, and enter the cluster where it is not."""
-    last = cluster_path(cluster)
-    by_depth: dict[int, list[str]] = {}
-    for path in nodes:
-        if path != last:
+async def _create_all(
+    coordination: Coordination, nodes: Mapping[str, bytes], *, but_last: bool = False
+) -> bool:
+    """Create the nodes in one transaction; where some are there, those that are missing, level by
+    level, ``but_last`` without the last one. Whether none was there."""
+    try:
+        await coordination.transaction([Create(path, value) for path, value in nodes.items()])
+    except NodeExists:
+        by_depth: dict[int, list[str]] = {}
+        for path in list(nodes)[: -1 if but_last else None]:
             by_depth.setdefault(path.count("/"), []).append(path)
-    for depth in sorted(by_depth):
-        await asyncio.gather(
-            *(_create(coordination, path, nodes[path]) for path in by_depth[depth])
-        )
+        for depth in sorted(by_depth):
+            await asyncio.gather(
+                *(_create(coordination, path, nodes[path]) for path in by_depth[depth])
+            )
+        return False
+    return True
+
+
+async def _enter(coordination: Coordination, cluster: str, namespaces: Sequence[str]) -> None:
+    """Enter the cluster into the tenants and these namespaces, where it is not."""
     await asyncio.gather(
         *(_enter_tenant(coordination, name, cluster) for name in _tenants(cluster)),
-        *(_enter_namespace(coordination, name, cluster) for name in _namespaces(cluster)),
+        *(_enter_namespace(coordination, name, cluster) for name in namespaces),
     )
-    await _create(coordination, last, nodes[last])
 
 
 async def _create(coordination: Coordination, path: str, value: bytes) -> None:

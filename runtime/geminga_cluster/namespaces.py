@@ -2,7 +2,8 @@
 
 Policies stand under ``/admin/policies``. The bundles that hold in this cluster stand in the local
 policies (``/admin/local-policies``), which the first broker that serves the namespace copies from
-the policies, as upstream does; from then on the copy counts.
+the policies, as upstream does; from then on the copy counts. Where clusters share a configuration
+store, the policies stand there, and the local policies in each cluster's own ZooKeeper.
 """
 
 from __future__ import annotations
@@ -46,18 +47,32 @@ UPDATE_ROUNDS_MAX = 16
 _UNCUT = BundlesData.equal(1)
 
 
-class Namespaces:
-    """The namespaces of all tenants. Records are kept in memory under watches."""
+def serves(cluster: str, policies: Policies) -> bool:
+    """Whether ``cluster`` serves the topics of a namespace with these policies: those that it is
+    replicated between do, and those that it is allowed in. Policies that name none leave it to all.
+    """
+    named = (*policies.replication_clusters, *policies.allowed_clusters)
+    return cluster in named or not named
 
-    def __init__(self, coordination: Coordination) -> None:
+
+class Namespaces:
+    """The namespaces of all tenants. Records are kept in memory under watches.
+
+    ``configuration`` is the configuration store, where that is not the cluster's ZooKeeper.
+    """
+
+    def __init__(
+        self, coordination: Coordination, configuration: Coordination | None = None
+    ) -> None:
         self._coordination = coordination
-        self._policies = watched_values(coordination, Policies.decode)
+        self._configuration = configuration or coordination
+        self._policies = watched_values(self._configuration, Policies.decode)
         self._local_policies = watched_values(coordination, LocalPolicies.decode)
 
     async def names(self, tenant: str) -> list[NamespaceName]:
         """A tenant's namespaces, sorted. Raises ``TenantNotFound``."""
         try:
-            names = await self._coordination.children(tenant_path(tenant))
+            names = await self._configuration.children(tenant_path(tenant))
         except NodeMissing:
             raise TenantNotFound(tenant) from None
         return [NamespaceName(tenant, name) for name in names]
@@ -144,7 +159,7 @@ class Namespaces:
         """Create a namespace. Raises ``TenantNotFound``, ``NamespaceExists``."""
         path = policies_path(str(namespace))
         try:
-            await self._coordination.create(path, policies.encode())
+            await self._configuration.create(path, policies.encode())
         except NodeMissing:
             raise TenantNotFound(namespace.tenant) from None
         except NodeExists:
@@ -162,9 +177,9 @@ class Namespaces:
         path = policies_path(str(namespace))
         for _ in range(UPDATE_ROUNDS_MAX):
             try:
-                value, stat = await self._coordination.get(path)
+                value, stat = await self._configuration.get(path)
                 changed = change(Policies.decode(value))
-                await self._coordination.set(path, changed.encode(), version=stat.version)
+                await self._configuration.set(path, changed.encode(), version=stat.version)
             except NodeMissing:
                 raise NamespaceNotFound(str(namespace)) from None
             except VersionMismatch:
@@ -185,12 +200,12 @@ class Namespaces:
         if not await self.exists(namespace):
             raise NamespaceNotFound(name)
         await self._delete_domains(f"{MANAGED_LEDGERS_PATH}/{name}")
-        roots = (PARTITIONED_TOPICS_PATH, OWNERSHIP_PATH)
         await asyncio.gather(
-            *(delete_tree(self._coordination, f"{root}/{name}") for root in roots),
+            delete_tree(self._configuration, f"{PARTITIONED_TOPICS_PATH}/{name}"),
+            delete_tree(self._coordination, f"{OWNERSHIP_PATH}/{name}"),
             delete_tree(self._coordination, local_policies_path(name)),
         )
-        await delete_tree(self._coordination, policies_path(name))
+        await delete_tree(self._configuration, policies_path(name))
         self._local_policies.forget(local_policies_path(name))
         self._policies.forget(policies_path(name))
 

@@ -5,6 +5,11 @@ creates the empty managed ledgers of its partitions with it, in one transaction 
 not thousands, so that a crash leaves all of it or nothing. Asking about a topic that is not
 partitioned, which every client does first, costs no round trip: the names of a namespace's
 partitioned topics are kept in memory.
+
+Where clusters share a configuration store, the records stand there, and the managed ledgers in the
+ZooKeeper of the cluster in which the topic was created. In the others the partitions are created as
+clients use them. A crash may then leave managed ledgers behind that have no record; creating the
+topic again takes them over.
 """
 
 from __future__ import annotations
@@ -46,12 +51,21 @@ PreparePartition = Callable[[TopicName], Awaitable[None]]
 
 
 class PartitionedTopics:
-    """The partitioned topics of all namespaces. Records are kept in memory under watches."""
+    """The partitioned topics of all namespaces. Records are kept in memory under watches.
 
-    def __init__(self, coordination: Coordination) -> None:
+    ``configuration`` is the configuration store, where that is not the cluster's ZooKeeper.
+    """
+
+    def __init__(
+        self, coordination: Coordination, configuration: Coordination | None = None
+    ) -> None:
         self._coordination = coordination
-        self._records = watched_values(coordination, PartitionedTopicMetadata.decode)
-        self._names = watched_children(coordination)
+        self._configuration = configuration or coordination
+        self._records = watched_values(self._configuration, PartitionedTopicMetadata.decode)
+        # While the configuration store is away the cluster serves what it has: clients, who all ask
+        # first, are told that a topic is not partitioned where that was so.
+        is_shared = self._configuration is not coordination
+        self._names = watched_children(self._configuration, holds_missing=is_shared)
 
     async def metadata(self, topic: TopicName) -> PartitionedTopicMetadata | None:
         """The record of ``topic``, which is no partition; None if it is not partitioned."""
@@ -86,9 +100,11 @@ class PartitionedTopics:
         record = PartitionedTopicMetadata(partitions=partitions, properties=properties)
         path = _path(topic)
         try:
-            await self._create_nodes(
-                [*_partition_paths(topic, 0, partitions), path], {path: record.encode()}
-            )
+            ledgers = _partition_paths(topic, 0, partitions)
+            if self._configuration is not self._coordination:
+                await _create_nodes(self._coordination, ledgers, {})
+                ledgers = []
+            await _create_nodes(self._configuration, [*ledgers, path], {path: record.encode()})
         except NodeExists:
             raise PartitionedTopicExists(str(topic)) from None
         finally:
@@ -105,7 +121,7 @@ class PartitionedTopics:
         path = _path(topic)
         for _ in range(ROUNDS_MAX):
             try:
-                value, stat = await self._coordination.get(path)
+                value, stat = await self._configuration.get(path)
             except NodeMissing:
                 raise PartitionedTopicNotFound(str(topic)) from None
             record = PartitionedTopicMetadata.decode(value)
@@ -113,7 +129,8 @@ class PartitionedTopics:
                 raise TooFewPartitions(partitions, record.partitions)
             if partitions == record.partitions:
                 return
-            await self._create_nodes(_partition_paths(topic, record.partitions, partitions), {})
+            ledgers = _partition_paths(topic, record.partitions, partitions)
+            await _create_nodes(self._coordination, ledgers, {})
             for index in range(record.partitions, partitions):
                 if prepare is not None:
                     await prepare(topic.partition(index))
@@ -130,7 +147,7 @@ class PartitionedTopics:
         path = _path(topic)
         for _ in range(ROUNDS_MAX):
             try:
-                value, stat = await self._coordination.get(path)
+                value, stat = await self._configuration.get(path)
             except NodeMissing:
                 raise PartitionedTopicNotFound(str(topic)) from None
             record = PartitionedTopicMetadata.decode(value)
@@ -142,7 +159,7 @@ class PartitionedTopics:
     async def delete(self, topic: TopicName) -> None:
         """Forget ``topic``, whose partitions are deleted. Raises ``PartitionedTopicNotFound``."""
         try:
-            await self._coordination.delete(_path(topic))
+            await self._configuration.delete(_path(topic))
         except NodeMissing:
             raise PartitionedTopicNotFound(str(topic)) from None
         finally:
@@ -153,7 +170,7 @@ class PartitionedTopics:
     ) -> bool:
         """Write a record unless it changed since ``version``; whether it was written."""
         try:
-            await self._coordination.set(_path(topic), record.encode(), version=version)
+            await self._configuration.set(_path(topic), record.encode(), version=version)
         except (VersionMismatch, NodeMissing):
             return False
         finally:
@@ -164,34 +181,36 @@ class PartitionedTopics:
         self._records.forget(_path(topic))
         self._names.forget(_parent_path(topic.namespace, topic.domain))
 
-    async def _create_nodes(self, paths: Sequence[str], values: Mapping[str, bytes]) -> None:
-        """Create nodes, in transactions of bounded size, those with values last.
 
-        Nodes without a value may exist; for one with a value ``NodeExists`` is raised.
-        """
-        for start in range(0, len(paths), CREATES_PER_TRANSACTION):
-            wanted = list(paths[start : start + CREATES_PER_TRANSACTION])
-            while wanted:
-                operations: list[Operation] = [
-                    Create(path, values.get(path, b"")) for path in wanted
-                ]
-                try:
-                    await self._coordination.transaction(operations)
-                except NodeMissing:
-                    await self._make_parents(wanted)
-                except NodeExists as error:
-                    if error.path in values:
-                        raise
-                    wanted.remove(error.path)
-                else:
-                    break
+async def _create_nodes(
+    coordination: Coordination, paths: Sequence[str], values: Mapping[str, bytes]
+) -> None:
+    """Create nodes, in transactions of bounded size, those with values last.
 
-    async def _make_parents(self, paths: Sequence[str]) -> None:
-        for parent in sorted({path.rpartition("/")[0] for path in paths}):
+    Nodes without a value may exist; for one with a value ``NodeExists`` is raised.
+    """
+    for start in range(0, len(paths), CREATES_PER_TRANSACTION):
+        wanted = list(paths[start : start + CREATES_PER_TRANSACTION])
+        while wanted:
+            operations: list[Operation] = [Create(path, values.get(path, b"")) for path in wanted]
             try:
-                await self._coordination.create(parent, make_parents=True)
-            except NodeExists:
-                continue
+                await coordination.transaction(operations)
+            except NodeMissing:
+                await _make_parents(coordination, wanted)
+            except NodeExists as error:
+                if error.path in values:
+                    raise
+                wanted.remove(error.path)
+            else:
+                break
+
+
+async def _make_parents(coordination: Coordination, paths: Sequence[str]) -> None:
+    for parent in sorted({path.rpartition("/")[0] for path in paths}):
+        try:
+            await coordination.create(parent, make_parents=True)
+        except NodeExists:
+            continue
 
 
 def _path(topic: TopicName) -> str:

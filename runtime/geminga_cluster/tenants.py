@@ -19,16 +19,22 @@ from geminga_runtime.coordination import (
     NodeNotEmpty,
 )
 
-# Where a deleted tenant's namespaces leave an empty parent behind.
-_LEFT_EMPTY = (LOCAL_POLICIES_PATH, PARTITIONED_TOPICS_PATH, MANAGED_LEDGERS_PATH, OWNERSHIP_PATH)
+# Where a deleted tenant's namespaces leave an empty parent behind in the cluster's own ZooKeeper.
+_LEFT_EMPTY = (LOCAL_POLICIES_PATH, MANAGED_LEDGERS_PATH, OWNERSHIP_PATH)
 
 
 class Tenants:
-    """The tenants. Their namespaces are the children of their nodes."""
+    """The tenants. Their namespaces are the children of their nodes.
 
-    def __init__(self, coordination: Coordination) -> None:
+    ``configuration`` is the configuration store, where that is not the cluster's ZooKeeper.
+    """
+
+    def __init__(
+        self, coordination: Coordination, configuration: Coordination | None = None
+    ) -> None:
         self._coordination = coordination
-        self._records = watched_values(coordination, TenantInfo.decode)
+        self._configuration = configuration or coordination
+        self._records = watched_values(self._configuration, TenantInfo.decode)
 
     @staticmethod
     def _path(name: str) -> str:
@@ -41,7 +47,7 @@ class Tenants:
     async def names(self) -> list[str]:
         """The names of the tenants, sorted."""
         try:
-            return await self._coordination.children(POLICIES_PATH)
+            return await self._configuration.children(POLICIES_PATH)
         except NodeMissing:
             return []
 
@@ -56,7 +62,7 @@ class Tenants:
         """Create a tenant. Raises ``TenantExists``."""
         path = tenant_path(name)
         try:
-            await self._coordination.create(path, record.encode(), make_parents=True)
+            await self._configuration.create(path, record.encode(), make_parents=True)
         except NodeExists:
             raise TenantExists(name) from None
         finally:
@@ -66,7 +72,7 @@ class Tenants:
         """Replace a tenant's record. Raises ``TenantNotFound``."""
         path = self._path(name)
         try:
-            await self._coordination.set(path, record.encode())
+            await self._configuration.set(path, record.encode())
         except NodeMissing:
             raise TenantNotFound(name) from None
         finally:
@@ -76,17 +82,21 @@ class Tenants:
         """Delete a tenant without namespaces. Raises ``TenantNotFound``, ``TenantNotEmpty``."""
         path = self._path(name)
         try:
-            await self._coordination.delete(path)
+            await self._configuration.delete(path)
         except NodeMissing:
             raise TenantNotFound(name) from None
         except NodeNotEmpty:
             raise TenantNotEmpty(name) from None
         finally:
             self._records.forget(path)
-        await asyncio.gather(*(self._delete_empty(f"{root}/{name}") for root in _LEFT_EMPTY))
+        await asyncio.gather(
+            *(_delete_empty(self._coordination, f"{root}/{name}") for root in _LEFT_EMPTY),
+            _delete_empty(self._configuration, f"{PARTITIONED_TOPICS_PATH}/{name}"),
+        )
 
-    async def _delete_empty(self, path: str) -> None:
-        try:
-            await self._coordination.delete(path)
-        except (NodeMissing, NodeNotEmpty):
-            return
+
+async def _delete_empty(coordination: Coordination, path: str) -> None:
+    try:
+        await coordination.delete(path)
+    except (NodeMissing, NodeNotEmpty):
+        return

@@ -3,8 +3,8 @@
 Every kept answer, also "there is no such node", stands under a watch and is dropped when the watch
 fires. Watches do not survive a lost connection, so all is read again when it is back. While
 ZooKeeper is away, what was read last holds on, however long that is, so that what goes on by itself
-is not held up; "there is no such node" does not, for it may have been made since. The number of
-kept answers is bounded; the oldest go first.
+is not held up; "there is no such node" does not, for it may have been made since, unless it is said
+to (``holds_missing``). The number of kept answers is bounded; the oldest go first.
 """
 
 from __future__ import annotations
@@ -27,14 +27,20 @@ class Watched(Generic[T]):
     """Answers by path. ``read(path, on_change)`` asks ZooKeeper and raises ``NodeMissing``."""
 
     def __init__(
-        self, coordination: Coordination, read: Read[T], *, entries_max: int = ENTRIES_MAX
+        self,
+        coordination: Coordination,
+        read: Read[T],
+        *,
+        entries_max: int = ENTRIES_MAX,
+        holds_missing: bool = False,
     ) -> None:
+        self._holds_missing = holds_missing
         self._coordination = coordination
         self._read = read
         self._entries_max = entries_max
         self._entries: dict[str, T | None] = {}
         # What may have changed since: all that is known while there is no connection.
-        self._former: dict[str, T] = {}
+        self._former: dict[str, T | None] = {}
         self._is_connected = True
         # The newest question under way per path. A change takes it out, so that the answer, which
         # may be older than the change, is given but not kept.
@@ -85,10 +91,11 @@ class Watched(Generic[T]):
     async def _ask(self, path: str) -> T | None:
         def changed() -> None:
             self._asking.pop(path, None)
-            value = self._entries.pop(path, None)
-            if value is not None:
-                self._bound(self._former)
-                self._former[path] = value
+            if path in self._entries:
+                value = self._entries.pop(path)
+                if value is not None or self._holds_missing:
+                    self._bound(self._former)
+                    self._former[path] = value
             if self._is_connected:  # else it is no change: followers are told when all are read
                 self._tell(path)
 
@@ -120,7 +127,11 @@ class Watched(Generic[T]):
 
 
 def watched_values(
-    coordination: Coordination, decode: Callable[[bytes], T], *, entries_max: int = ENTRIES_MAX
+    coordination: Coordination,
+    decode: Callable[[bytes], T],
+    *,
+    entries_max: int = ENTRIES_MAX,
+    holds_missing: bool = False,
 ) -> Watched[T]:
     """Keep decoded node values."""
 
@@ -128,13 +139,15 @@ def watched_values(
         value, _ = await coordination.get(path, on_change=on_change)
         return decode(value)
 
-    return Watched(coordination, read, entries_max=entries_max)
+    return Watched(coordination, read, entries_max=entries_max, holds_missing=holds_missing)
 
 
-def watched_children(coordination: Coordination) -> Watched[frozenset[str]]:
+def watched_children(
+    coordination: Coordination, *, holds_missing: bool = False
+) -> Watched[frozenset[str]]:
     """Keep the names of nodes' children."""
 
     async def read(path: str, on_change: OnChange) -> frozenset[str]:
         return frozenset(await coordination.children(path, on_change=on_change))
 
-    return Watched(coordination, read)
+    return Watched(coordination, read, holds_missing=holds_missing)

@@ -83,6 +83,13 @@ async def coordination(sessions: Sessions) -> InterceptedSession:
 
 
 @pytest.fixture
+async def store() -> InterceptedSession:
+    """The same broker's session with another ZooKeeper, the configuration store."""
+    zookeeper = SimulatedZooKeeper(conditions=INSTANT, name="configuration")
+    return Sessions(zookeeper).named("broker")
+
+
+@pytest.fixture
 def requests(coordination: InterceptedSession) -> list[str]:
     """What the broker under test has asked so far; may be cleared."""
     return coordination.requests

@@ -21,6 +21,7 @@ from geminga_broker.policies.auto_creation import auto_creation
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.errors import PartitionedTopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.records.namespaces import Policies
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
 from geminga_runtime.work_pool import WorkPool
 from geminga_server.rest.errors import RestError, ServedElsewhere
@@ -39,7 +40,8 @@ Work = Callable[[TopicName], Awaitable[object]]
 async def serve_here(request: Request, services: Services, topic: TopicName) -> None:
     """Return if this broker owns the topic's bundle, after acquiring it if that is for it to do.
 
-    Raises ``ServedElsewhere`` with this request's URL at the broker to ask, ``NamespaceNotFound``.
+    Raises ``ServedElsewhere`` with this request's URL at the broker to ask, ``NamespaceNotFound``,
+    ``ServedInOtherClusters``.
     """
     owner = await owner_asked_for(request, services, topic)
     if not owner.is_self:
@@ -65,10 +67,20 @@ def elsewhere(request: Request, owner: Owner) -> str:
     return f"{url}{request.scope['path']}?{urlencode(query)}"
 
 
+async def policies_here(services: Services, topic: TopicName) -> Policies:
+    """The policies of a topic's namespace, which this cluster serves, or a peer of it.
+
+    Raises ``NamespaceNotFound``, ``ServedInOtherClusters``.
+    """
+    policies = await services.namespaces.policies(topic.namespace)
+    await services.ownership.peer_of(topic.namespace)
+    return policies
+
+
 async def partitioned(services: Services, topic: TopicName) -> PartitionedTopicMetadata:
     """The record of a partitioned topic. Raises ``NamespaceNotFound``,
     ``PartitionedTopicNotFound``."""
-    await services.namespaces.policies(topic.namespace)
+    await policies_here(services, topic)
     record = await services.partitioned_topics.metadata(topic)
     if record is None:
         raise PartitionedTopicNotFound(str(topic))
@@ -86,7 +98,7 @@ async def to_each_partition(
 ) -> list[object]:
     """Do ``work`` to a topic, or to each partition of a partitioned one: this broker to its own,
     the others by the same request. What came of it, in the order of the partitions."""
-    await services.namespaces.policies(topic.namespace)
+    await policies_here(services, topic)
     partitions = await services.partitioned_topics.partitions(topic)
     if not partitions:
         return [await to_one_topic(request, services, topic, work)]
@@ -212,6 +224,6 @@ async def topic_here(services: Services, topic: TopicName, *, create: bool = Fal
 
 async def refuse_partitioned(services: Services, topic: TopicName, reason: str) -> None:
     """Raise ``RestError`` 405 for a partitioned topic as a whole."""
-    await services.namespaces.policies(topic.namespace)
+    await policies_here(services, topic)
     if topic.is_persistent and await services.partitioned_topics.partitions(topic):
         raise RestError(405, reason)

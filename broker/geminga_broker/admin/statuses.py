@@ -18,6 +18,7 @@ from geminga_broker.ownership.errors import (
     BundleNotSplit,
     InvalidBundles,
     NotOwned,
+    ServedInOtherClusters,
     UnknownSplitAlgorithm,
 )
 from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
@@ -44,6 +45,7 @@ answer_error = answer_errors(
         InvalidPolicy: 400,
         NotAllowed: 405,
         NotOwned: 503,
+        ServedInOtherClusters: 412,
         BundleNotSplit: 412,
         UnknownSplitAlgorithm: 406,
         TopicFenced: 503,

@@ -36,6 +36,7 @@ class Standing(Enum):
     OWNS = "it owns the bundle"
     CHOSEN = "it is to own the bundle, and acquires it when it is asked with authority"
     DECIDES = "it leads the brokers, and chooses which of them is to own the bundle"
+    PEER = "its cluster serves the namespace, which this cluster does not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Owner:
     @property
     def is_authoritative(self) -> bool:
         """Whether that broker is to take the word of who asks for it that the bundle is its."""
-        return self.standing is not Standing.DECIDES
+        return self.standing not in (Standing.DECIDES, Standing.PEER)
 
     def rest_url(self, *, is_tls: bool) -> str:
         """Where other brokers ask it over REST: with TLS or without as they want it, where it

@@ -5,11 +5,13 @@ BrokerError
 ├── InvalidBundles
 ├── ListenerMissing
 ├── NotOwned
+├── ServedInOtherClusters
 └── UnknownSplitAlgorithm
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from geminga_broker.errors import BrokerError
@@ -41,6 +43,20 @@ class NotOwned(BrokerError):
     def __init__(self, bundle: str) -> None:
         super().__init__(f"bundle {bundle} is not owned by this broker")
         self.bundle = bundle
+
+
+class ServedInOtherClusters(BrokerError):
+    """The namespace does not name this cluster; ask a cluster that it names."""
+
+    code: ClassVar[str] = "MetadataError"
+
+    def __init__(self, cluster: str, namespace: str, clusters: Sequence[str]) -> None:
+        super().__init__(
+            "Namespace missing local cluster name in clusters list: "
+            f"local_cluster={cluster} ns={namespace} clusters=[{', '.join(clusters)}]"
+        )
+        self.cluster = cluster
+        self.namespace = namespace
 
 
 class BundleNotSplit(BrokerError):

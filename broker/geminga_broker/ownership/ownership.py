@@ -24,6 +24,7 @@ from geminga_broker.ownership.address import (
     owner_at,
 )
 from geminga_broker.ownership.bundles import Bundle, BundleRing
+from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.owned_bundles import OnAcquired, OnLost, OnRelease, OwnedBundles
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
@@ -80,12 +81,14 @@ class Ownership(Service):
         placement: Placement | None = None,
         view_brokers: ViewBrokers = _alone,
         assign: Assign = _assign_nothing,
+        clusters: ServingClusters | None = None,
     ) -> None:
         """``former_broker_ids`` are ids this broker had before: their nodes are its own past.
 
         ``view_brokers`` says what is known of the brokers at the time of each choice, which
         ``placement`` (by default ``EvenlySpread``) makes where this broker is to choose.
         ``assign`` asks another broker to acquire a bundle, or to choose which one shall.
+        ``clusters`` tells which namespaces this cluster serves, by default all.
         """
         super().__init__()
         self.address = address
@@ -94,6 +97,7 @@ class Ownership(Service):
         self._placement = placement or EvenlySpread()
         self._view_brokers = view_brokers
         self._assign = assign
+        self._clusters = clusters
         self._namespaces = namespaces
         self._rings = Rings(namespaces)
         # What operators have asked for of bundles of other brokers, the oldest first.
@@ -114,12 +118,24 @@ class Ownership(Service):
     async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
         """The owner of ``topic``, which need not exist. A bundle that no broker owns is acquired,
         if it is placed on this broker, or asked for with authority; else the answer is the broker
-        that is to be asked (``Owner.is_redirect``).
+        that is to be asked (``Owner.is_redirect``). For a namespace that this cluster does not
+        serve that is a peer cluster.
 
-        Raises ``NamespaceNotFound``, ``ServiceNotReady``, ``CoordinationError``.
+        Raises ``NamespaceNotFound``, ``ServedInOtherClusters``, ``ServiceNotReady``,
+        ``CoordinationError``.
         """
+        peer = await self.peer_of(topic.namespace)
+        if peer is not None:
+            return peer
         bundle = await self._rings.bundle_of(topic)
         return await self.owner_of(bundle, authoritative=authoritative)
+
+    async def peer_of(self, namespace: NamespaceName) -> Owner | None:
+        """None where this cluster serves ``namespace``, else the peer cluster that does.
+
+        Raises ``NamespaceNotFound``, ``ServedInOtherClusters``, ``CoordinationError``.
+        """
+        return None if self._clusters is None else await self._clusters.peer_of(namespace)
 
     def known_owner(self, topic: TopicName) -> Owner | None:
         """The same from memory alone; None where ZooKeeper would have to be asked."""

@@ -55,14 +55,16 @@ SchemaVersion = Callable[[TopicName, int], Awaitable[StoredSchema]]
 
 
 class TopicPolicyStore(Service):
-    """``connect`` makes a client of this cluster, ``schema_version`` reads versions of schemas,
-    ``in_use`` names the namespaces of the topics that are loaded. ``cluster`` is this one."""
+    """``configuration`` is the configuration store, by default ``coordination``. ``connect`` makes
+    a client of this cluster, ``schema_version`` reads versions of schemas, ``in_use`` names the
+    namespaces of the topics that are loaded. ``cluster`` is this one."""
 
     def __init__(
         self,
         coordination: Coordination,
         namespaces: Namespaces,
         *,
+        configuration: Coordination | None = None,
         cluster: str,
         random: Random,
         connect: Callable[[], Opening[Client]],
@@ -76,8 +78,14 @@ class TopicPolicyStore(Service):
         self._connect = connect
         self._schema_version = schema_version
         self._in_use = in_use
-        self._nodes = watched_values(coordination, lambda _: True)
-        self._nodes.follow(self._node_changed)
+        # In the order of ``_paths``.
+        self._nodes = tuple(
+            # Topics are opened while the configuration store is away.
+            watched_values(each, lambda _: True, holds_missing=each is not coordination)
+            for each in (coordination, configuration or coordination)
+        )
+        for nodes in self._nodes:
+            nodes.follow(self._node_changed)
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._logs: dict[NamespaceName, EventLog] = {}
@@ -203,8 +211,8 @@ class TopicPolicyStore(Service):
 
     async def _log_of(self, namespace: NamespaceName) -> EventLog | None:
         """The log of a namespace, None where its topics have never said anything."""
-        for path in _paths(namespace):
-            if await self._nodes.get(path):
+        for nodes, path in zip(self._nodes, _paths(namespace), strict=True):
+            if await nodes.get(path):
                 break
         else:
             self._leave(namespace)
@@ -258,8 +266,8 @@ class TopicPolicyStore(Service):
             self._tell(namespace, None)
 
     def _forget_nodes(self, namespace: NamespaceName) -> None:
-        for path in _paths(namespace):
-            self._nodes.forget(path)
+        for nodes, path in zip(self._nodes, _paths(namespace), strict=True):
+            nodes.forget(path)
 
     def _leave(self, namespace: NamespaceName) -> None:
         found = self._logs.pop(namespace, None)
@@ -287,8 +295,8 @@ def _policies(said: Said | None) -> TopicPolicies:
 
 
 def _paths(namespace: NamespaceName) -> tuple[str, str]:
-    """Where the records of ``__change_events`` are: its log's, or, where brokers made it with
-    partitions, those of the whole."""
+    """Where the records of ``__change_events`` are: its log's in the cluster's ZooKeeper, or, where
+    brokers made it with partitions, those of the whole in the configuration store."""
     events = events_topic(namespace)
     domain, local = events.domain, events.encoded_local
     return topic_path(events), partitioned_topic_path(str(namespace), domain, local)

@@ -8,27 +8,22 @@ from __future__ import annotations
 import argparse
 import uuid
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from geminga_server.config import zookeeper_hosts
 
 
 def main(arguments: Sequence[str]) -> int:
     """Initialise, and say so; repeating it is harmless."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     hosts = zookeeper_hosts(options.metadata_store)
-    if options.configuration_metadata_store and (
-        zookeeper_hosts(options.configuration_metadata_store) != hosts
-    ):
-        parser.error("a configuration store of its own is not supported yet: give the same twice")
+    shared = zookeeper_hosts(options.configuration_metadata_store or hosts)
     import asyncio  # noqa: PLC0415 - not for --help
 
-    asyncio.run(_initialize(hosts, options))
-    print(f"cluster {options.cluster} is initialised in the ZooKeeper at {hosts}")
+    asyncio.run(_initialize(hosts, shared, options))
+    beside = "" if shared == hosts else f", its configuration in the one at {shared}"
+    print(f"cluster {options.cluster} is initialised in the ZooKeeper at {hosts}{beside}")
     return 0
-
-
-def zookeeper_hosts(store: str) -> str:
-    """``host:port,host:port/chroot`` of a metadata store URL (``zk:...``) or of plain hosts."""
-    return store.removeprefix("metadata-store:").removeprefix("zk:").removeprefix("//")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,8 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         *("--configuration-metadata-store", "-cms", "--configuration-store", "-cs"),
-        metavar="zk:HOST:PORT",
-        help="the same",
+        metavar="zk:HOST:PORT/PATH",
+        help="what this cluster shares with others: clusters, tenants, policies of namespaces, "
+        "partitioned topics; give it to its brokers, too (default: in the same ZooKeeper)",
     )
     add("--web-service-url", "-uw", required=True, metavar="http://HOST:8080")
     add("--web-service-url-tls", "-tw", default="", metavar="https://HOST:8443")
@@ -57,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _initialize(hosts: str, options: argparse.Namespace) -> None:
+async def _initialize(hosts: str, shared: str, options: argparse.Namespace) -> None:
     from geminga_cluster.initialize import (  # noqa: PLC0415 - not for --help
         ClusterUrls,
         initialize_cluster_metadata,
@@ -71,7 +67,14 @@ async def _initialize(hosts: str, options: argparse.Namespace) -> None:
         service_url_tls=options.web_service_url_tls,
         broker_service_url_tls=options.broker_service_url_tls,
     )
-    async with ZooKeeper(hosts, SystemClock()) as zookeeper:
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        zookeeper = await stack.enter_async_context(ZooKeeper(hosts, clock))
+        store = zookeeper
+        if shared != hosts:
+            store = await stack.enter_async_context(ZooKeeper(shared, clock))
         await initialize_cluster_metadata(
-            zookeeper, options.cluster, urls, instance_id=str(uuid.uuid4())
+            *(zookeeper, options.cluster, urls),
+            configuration=store,
+            instance_id=str(uuid.uuid4()),
         )

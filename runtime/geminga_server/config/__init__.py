@@ -17,7 +17,7 @@ from geminga_server.config.declaration import (
     list_of_words,
     settings_of,
 )
-from geminga_server.config.part import ConnectionConfig, LogLevel, PartConfig, Port
+from geminga_server.config.part import ConnectionConfig, LogLevel, PartConfig, Port, zookeeper_hosts
 
 __all__ = [
     "INLINE",
@@ -31,4 +31,5 @@ __all__ = [
     "bare_type",
     "list_of_words",
     "settings_of",
+    "zookeeper_hosts",
 ]

@@ -19,6 +19,11 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Port = Annotated[int, Ge(0), Le(65535)]
 
 
+def zookeeper_hosts(store: str) -> str:
+    """``HOST:PORT,HOST:PORT/path`` of a metadata store's URL (``zk:…``) or of such hosts."""
+    return store.removeprefix("metadata-store:").removeprefix("zk:").removeprefix("//")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionConfig:
     """How many clients a server takes."""
@@ -45,12 +50,13 @@ class PartConfig:
     log_json: bool = False
     """Log one JSON object a line."""
 
-    def zookeeper_client(self, clock: Clock, stop: StopRequest) -> ZooKeeper:
-        """A client of that ZooKeeper, to be entered; it hurries once the process is to end."""
+    def zookeeper_client(self, clock: Clock, stop: StopRequest, hosts: str = "") -> ZooKeeper:
+        """A client of that ZooKeeper, or of the one at ``hosts``, to be entered; it hurries once
+        the process is to end."""
         from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415 - 60 ms, not for --help
 
         zookeeper = ZooKeeper(
-            self.zookeeper,
+            hosts or self.zookeeper,
             clock,
             session_timeout_s=self.zookeeper_session_timeout_s,
             connect_timeout_s=self.zookeeper_connect_timeout_s,

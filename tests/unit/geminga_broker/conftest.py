@@ -25,6 +25,7 @@ sessions = simulated_zookeeper.sessions
 session = simulated_zookeeper.session
 coordination = simulated_zookeeper.coordination
 requests = simulated_zookeeper.requests
+store = simulated_zookeeper.store
 tree = simulated_zookeeper.tree
 meddle = simulated_zookeeper.meddle
 suspend = simulated_zookeeper.suspend

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, cast
 
 import pytest
 from tests.unit.geminga_broker.stand_ins import MemoryNetwork
@@ -20,7 +23,15 @@ from geminga_broker.topics.backlog import Backlog, MessageExpiry
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.producing.deduplication import TopicDeduplication
 from geminga_broker.topics.topic_compaction import TopicCompaction
+from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.records.namespaces import Policies
+from geminga_runtime.network import Network
+from geminga_server.authorization import ALLOW_ALL
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.conditions import INSTANT
+from geminga_simulation.coordination import SimulatedZooKeeper
 
 Settle = Callable[[], Awaitable[None]]
 Tree = Callable[[], dict[str, bytes]]
@@ -136,3 +147,129 @@ async def test_what_a_broker_does_again_and_again_goes_on_after_an_error_nobody_
     async with broker:
         await asyncio.sleep(TWO_PERIODS_S)
     assert len(calls) > 1
+
+
+EAST, WEST = "east", "west"
+SHOP = NamespaceName("public", "shop")
+TOPIC = "non-persistent://public/shop/orders"
+
+
+@dataclass
+class Site:
+    """A broker of one cluster, whose first client is there."""
+
+    broker: Broker
+    network: MemoryNetwork
+    zookeeper: SimulatedZooKeeper
+
+    async def ask(self, kind: str, answer: str, **fields: object) -> Any:
+        """The last answer to what a new client asks."""
+        client = self.network.come(6650)
+        client.ask(kind, **fields)
+        await asyncio.sleep(0.001)
+        return client.all_of(answer)[-1]
+
+
+@pytest.fixture
+async def shared() -> SimulatedZooKeeper:
+    """The configuration store of both clusters."""
+    return SimulatedZooKeeper(conditions=INSTANT, name="configuration")
+
+
+@pytest.fixture
+async def sites(shared: SimulatedZooKeeper) -> AsyncIterator[dict[str, Site]]:
+    """Two clusters that share a store, with a ZooKeeper of its own each."""
+    async with AsyncExitStack() as stack:
+        made: dict[str, Site] = {}
+        for name in (EAST, WEST):
+            zookeeper = SimulatedZooKeeper(conditions=INSTANT, name=name)
+            own, store = zookeeper.session(name), shared.session(name)
+            urls = ClusterUrls(f"http://{name}:8080", f"pulsar://{name}:6650")
+            await initialize_cluster_metadata(
+                own, name, urls, configuration=store, instance_id=name
+            )
+            network = MemoryNetwork()
+            broker = Broker(
+                BrokerConfig(cluster=name, advertised_address=name, port=6650, web_port=8080),
+                coordination=own,
+                configuration_store=store,
+                network=cast(Network, network),
+                clock=SimulatedClock(),
+                random=Random(1),
+                authorizer=ALLOW_ALL,
+            )
+            made[name] = Site(await stack.enter_async_context(broker), network, zookeeper)
+        yield made
+
+
+async def test_a_namespace_made_in_one_cluster_is_served_where_its_policies_say(
+    sites: dict[str, Site],
+) -> None:
+    east, west = sites[EAST], sites[WEST]
+    await east.broker.namespaces.create(SHOP, Policies(replication_clusters=(EAST,)))
+    owner = await east.ask("lookupTopic", "lookupTopicResponse", topic=TOPIC)
+    assert owner.brokerServiceUrl == "pulsar://east:6650"
+    for kind, answer in (
+        ("lookupTopic", "lookupTopicResponse"),
+        ("partitionMetadata", "partitionMetadataResponse"),
+    ):
+        refused = await west.ask(kind, answer, topic=TOPIC)
+        assert refused.error == api.MetadataError
+        assert refused.message == (
+            "Namespace missing local cluster name in clusters list: "
+            "local_cluster=west ns=public/shop clusters=[east]"
+        )
+    both = Policies(replication_clusters=(EAST, WEST))
+    await west.broker.namespaces.update(SHOP, lambda _: both)
+    owner = await west.ask("lookupTopic", "lookupTopicResponse", topic=TOPIC)
+    assert owner.brokerServiceUrl == "pulsar://west:6650"
+    # Each owns its bundles in its own ZooKeeper.
+    for site in sites.values():
+        owned = site.zookeeper.tree.values()
+        assert any(path.startswith("/namespace/public/shop/0x") for path in owned)
+
+
+async def test_clients_of_a_namespace_leave_when_it_does_not_name_their_cluster_any_more(
+    sites: dict[str, Site],
+) -> None:
+    west = sites[WEST]
+    both = Policies(replication_clusters=(EAST, WEST))
+    await west.broker.namespaces.create(SHOP, both)
+    client = west.network.clients[0]
+    client.ask("producer", topic=TOPIC, producer_id=1)
+    await asyncio.sleep(0.001)
+    assert client.all_of("producer_success")
+    alone = Policies(replication_clusters=(EAST,))
+    await sites[EAST].broker.namespaces.update(SHOP, lambda _: alone)
+    await asyncio.sleep(1)
+    assert [each.producer_id for each in client.all_of("close_producer")] == [1]
+    assert not any(topic.name.namespace == SHOP for topic in west.broker.topics.loaded)
+
+
+async def test_what_is_known_is_served_while_the_configuration_store_is_away(
+    sites: dict[str, Site], shared: SimulatedZooKeeper
+) -> None:
+    west = sites[WEST]
+    both = Policies(replication_clusters=(EAST, WEST))
+    await west.broker.namespaces.create(SHOP, both)
+    client = west.network.clients[0]
+    await west.ask("partitionMetadata", "partitionMetadataResponse", topic=TOPIC)
+    client.ask("producer", topic=TOPIC, producer_id=1)
+    await asyncio.sleep(0.001)
+    shared.go_away()
+    await asyncio.sleep(20)  # longer than a session lives
+    parts = await west.ask("partitionMetadata", "partitionMetadataResponse", topic=TOPIC)
+    assert (parts.partitions, parts.message) == (0, "")
+    owner = await west.ask("lookupTopic", "lookupTopicResponse", topic=TOPIC)
+    assert owner.brokerServiceUrl == "pulsar://west:6650"
+    late = await west.ask(
+        "producer", "producer_success", topic=TOPIC, producer_id=2, producer_name="late"
+    )
+    assert late.producer_name == "late"
+    assert not client.all_of("close_producer")
+    shared.come_back(keeps_sessions=False)
+    await asyncio.sleep(3)
+    alone = Policies(replication_clusters=(EAST,))
+    await sites[EAST].broker.namespaces.update(SHOP, lambda _: alone)
+    await asyncio.sleep(3)
+    assert [each.producer_id for each in client.all_of("close_producer")] == [1]

@@ -193,3 +193,37 @@ async def test_a_record_that_keeps_changing_is_given_up() -> None:
     with pytest.raises(VersionMismatch):
         await initialize(rival, "second")
     assert attempts == ATTEMPTS_MAX
+
+
+async def test_a_configuration_store_gets_what_clusters_share_and_zookeeper_the_rest(
+    coordination: Coordination, tree: Tree
+) -> None:
+    await initialize(coordination)
+    whole = tree()
+    own, shared = InstantSession(), InstantSession()
+    await initialize_cluster_metadata(
+        own, "golden", URLS, configuration=shared, instance_id=INSTANCE
+    )
+    here, there = own.zookeeper.tree.values(), shared.zookeeper.tree.values()
+    assert here | there == whole
+    assert here.keys() & there.keys() == {"/admin"}
+    roots = ("/admin/clusters", "/admin/policies", "/admin/partitioned-topics")
+    assert all(path.startswith(roots) for path in there.keys() - {"/admin"})
+    assert not any(path.startswith(roots) for path in here)
+
+
+async def test_clusters_that_share_a_store_share_the_default_namespace_but_no_functions() -> None:
+    shared = InstantSession()
+    for name in ("first", "second"):
+        own = InstantSession()
+        for _ in range(2):  # repeated, it is as it was
+            await initialize_cluster_metadata(
+                own, name, URLS, configuration=shared, instance_id=INSTANCE
+            )
+        assert "/ledgers/INSTANCEID" in own.zookeeper.tree.values()
+    assert await Clusters(shared).names() == ["first", "second"]
+    namespaces = Namespaces(InstantSession(), shared)
+    both = await namespaces.policies(NamespaceName("public", "default"))
+    assert both.replication_clusters == ("first", "second")
+    functions = await namespaces.policies(NamespaceName("public", "functions"))
+    assert functions.replication_clusters == ("first",)

@@ -13,12 +13,15 @@ from geminga_cluster.errors import (
     RecordContended,
     TenantNotFound,
 )
-from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.namespaces import Namespaces, serves
 from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import BundlesData, LocalPolicies, Policies
 from geminga_protocol.records.tenants import TenantInfo
-from geminga_runtime.coordination import Coordination, NodeNotEmpty
+from geminga_runtime.coordination import Coordination, CoordinationError, NodeNotEmpty
+from geminga_simulation.conditions import INSTANT
+from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.interception import InstantSession, InterceptedSession
 
 SHOP = NamespaceName("acme", "shop")
 FOUR = Policies(replication_clusters=("here",), bundles=BundlesData.equal(4))
@@ -199,3 +202,59 @@ async def test_bundles_stay_known_while_policies_change(
     await settle()
     await namespaces.policies(SHOP)
     assert namespaces.known_bundles(SHOP) is None
+
+
+async def test_clusters_that_share_a_store_share_policies_and_cut_bundles_each_for_itself(
+    coordination: Coordination, store: InterceptedSession, tree: Callable[[], dict[str, bytes]]
+) -> None:
+    await Tenants(coordination, store).create("acme", TenantInfo())
+    near, far = Namespaces(coordination, store), Namespaces(InstantSession(), store)
+    await near.create(SHOP, FOUR)
+    assert await far.names("acme") == [SHOP]
+    await near.bundles(SHOP)
+    await near.cut_bundle(SHOP, "0x00000000", "0x40000000", ["0x20000000"])
+    assert (await near.bundles(SHOP)).num_bundles == 5
+    assert (await far.bundles(SHOP)).num_bundles == 4
+    await far.update(SHOP, lambda policies: replace(policies, message_ttl_s=7))
+    assert (await near.policies(SHOP)).message_ttl_s == 7
+    assert POLICIES_PATH not in tree()
+    await near.delete(SHOP)
+    assert not await far.exists(SHOP)
+    assert LOCAL_PATH not in tree()
+
+
+async def test_while_the_configuration_store_is_away_what_is_known_of_it_holds(
+    coordination: Coordination, settle: Callable[[], Awaitable[None]]
+) -> None:
+    shared = SimulatedZooKeeper(conditions=INSTANT, name="configuration")
+    store = shared.session("broker")
+    await Tenants(coordination, store).create("acme", TenantInfo())
+    namespaces = Namespaces(coordination, store)
+    await namespaces.create(SHOP, FOUR)
+    before = await namespaces.bundles(SHOP)
+    shared.go_away()
+    await settle()
+    assert await namespaces.policies(SHOP) == FOUR
+    assert await namespaces.bundles(SHOP) == before
+    assert namespaces.known_bundles(SHOP) == before
+    with pytest.raises(CoordinationError):
+        await namespaces.update(SHOP, lambda policies: replace(policies, message_ttl_s=7))
+    shared.come_back(keeps_sessions=False)
+    await settle()
+    assert await namespaces.policies(SHOP) == FOUR
+
+
+@pytest.mark.parametrize(
+    ("policies", "is_served"),
+    [
+        (Policies(), True),
+        (Policies(replication_clusters=("here", "there")), True),
+        (Policies(replication_clusters=("there",)), False),
+        (Policies(replication_clusters=("there",), allowed_clusters=("here", "there")), True),
+        (Policies(replication_clusters=("there",), allowed_clusters=("there",)), False),
+    ],
+)
+def test_a_cluster_serves_a_namespace_whose_policies_name_it(
+    policies: Policies, *, is_served: bool
+) -> None:
+    assert serves("here", policies) == is_served

@@ -16,6 +16,7 @@ from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics, topic_path
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.interception import InstantSession, InterceptedSession
 
 SHOP = NamespaceName("acme", "shop")
 ORDERS = TopicName.parse("persistent://acme/shop/orders")
@@ -185,3 +186,25 @@ async def test_a_deleted_topic_is_gone_at_once(topics: PartitionedTopics) -> Non
     await topics.partitions(ORDERS)
     await topics.delete(ORDERS)
     assert await topics.partitions(ORDERS) == 0
+
+
+async def test_clusters_that_share_a_store_share_the_number_of_partitions(
+    coordination: Coordination, store: InterceptedSession, tree: Tree
+) -> None:
+    far = InstantSession()
+    here, there = PartitionedTopics(coordination, store), PartitionedTopics(far, store)
+    await here.create(ORDERS, 2)
+    assert await there.partitions(ORDERS) == 2
+    assert await there.names(SHOP, "persistent") == [ORDERS]
+    await there.grow(ORDERS, 3)
+    assert await here.partitions(ORDERS) == 3
+    with pytest.raises(PartitionedTopicExists):
+        await there.create(ORDERS, 1)
+    # Each cluster stores partitions of its own, where it was the one that made them.
+    assert await PersistentTopics(coordination).names(SHOP) == [
+        ORDERS.partition(index) for index in range(2)
+    ]
+    assert await PersistentTopics(far).names(SHOP) == [ORDERS.partition(2)]
+    assert PATH not in tree()
+    await here.delete(ORDERS)
+    assert await there.partitions(ORDERS) == 0

@@ -13,6 +13,7 @@ from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies
 from geminga_protocol.records.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.interception import InterceptedSession
 
 RECORD = TenantInfo(admin_roles=("boss",), allowed_clusters=("here",))
 SHOP = NamespaceName("acme", "shop")
@@ -80,3 +81,22 @@ async def test_a_deleted_tenant_leaves_nothing_behind(
     await namespaces.delete(SHOP)
     await tenants.delete("acme")
     assert [path for path in tree() if "acme" in path] == []
+
+
+async def test_a_tenant_of_a_shared_store_leaves_nothing_behind_in_either(
+    coordination: Coordination,
+    store: InterceptedSession,
+    tree: Callable[[], dict[str, bytes]],
+) -> None:
+    tenants, namespaces = Tenants(coordination, store), Namespaces(coordination, store)
+    await tenants.create("acme", RECORD)
+    assert await tenants.names() == ["acme"]
+    await namespaces.create(SHOP, Policies())
+    await namespaces.bundles(SHOP)
+    await store.create("/admin/partitioned-topics/acme/shop/persistent", make_parents=True)
+    await namespaces.delete(SHOP)
+    await tenants.delete("acme")
+    assert [path for path in tree() if "acme" in path] == []
+    assert await store.exists("/admin/partitioned-topics/acme") is None
+    with pytest.raises(TenantNotFound):
+        await Tenants(coordination, store).get("acme")

@@ -178,3 +178,20 @@ async def test_followers_hear_that_all_may_have_changed(
     assert heard == []
     await reconnect("broker")
     assert heard == [None]
+
+
+async def test_what_is_missing_holds_on_where_it_is_to(
+    coordination: Coordination,
+    suspend: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
+    session: Callable[[str], Coordination],
+) -> None:
+    texts = watched_values(coordination, bytes.decode, holds_missing=True)
+    assert await texts.get("/missing") is None
+    await suspend("broker")
+    assert await texts.get("/missing") is None
+    with pytest.raises(ConnectionLost):
+        await texts.get("/never-asked-for")
+    await session("other").create("/missing", b"there now")
+    await reconnect("broker")
+    assert await texts.get("/missing") == "there now"

@@ -18,6 +18,7 @@ from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.reset_position import ResetPosition
 from geminga_broker.admin.serving import (
     explain_missing,
+    policies_here,
     refuse_partitioned,
     serve_here,
     topic_here,
@@ -147,7 +148,7 @@ async def get_message_id_by_index(
 @router.get("/lastMessageId", dependencies=[on_topic(Action.READ)])
 async def get_last_message_id(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """The newest message; of a batch, the last in it."""
-    await services.namespaces.policies(topic.namespace)
+    await policies_here(services, topic)
     if await services.partitioned_topics.partitions(topic):
         raise TopicNotFound(str(topic))
     loaded = await _loaded(request, services, topic, "")

@@ -23,9 +23,10 @@ from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.peers import ask
 from geminga_broker.admin.routes.replication import check_tenant_allows
 from geminga_broker.admin.routes.topics import names_answer, require_namespace, topics_of
-from geminga_broker.admin.serving import to_each_bundle
+from geminga_broker.admin.serving import elsewhere, to_each_bundle
 from geminga_broker.ownership.address import Standing
 from geminga_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary
+from geminga_broker.ownership.clusters import entrance_of
 from geminga_broker.ownership.errors import BundleNotSplit, NotOwned
 from geminga_broker.ownership.placement import candidate
 from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundaries
@@ -38,7 +39,7 @@ from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_namespace, on_tenant
 from geminga_server.rest.answers import Json, json_record, no_content
-from geminga_server.rest.errors import RestError
+from geminga_server.rest.errors import RestError, ServedElsewhere
 from geminga_server.rest.parameters import NamespaceArg, flag, json_body, object_body, path_value
 
 router = APIRouter(prefix="/admin/v2/namespaces")
@@ -109,12 +110,7 @@ async def delete_namespace(
     if is_forced and not services.config.force_deletes_namespaces:
         raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
     try:
-        if len((await services.namespaces.policies(namespace)).replication_clusters) > 1:
-            raise RestError(
-                412,
-                f"Cannot delete the global namespace {namespace}. There are still more than one "
-                "replication clusters configured.",
-            )
+        await _check_is_last(request, services, namespace)
         if is_forced:
             await delete_with_topics(request, services, namespace)
             return no_content()
@@ -274,6 +270,25 @@ def _why_no_bundle(ring: BundleRing, name: str) -> str:
         if str(bundle).partition("_")[0] == lower:
             return f"Invalid upper boundary for bundle {name}. Expected upper boundary of {bundle}"
     return f"Cannot find bundle {name} in the bundles list"
+
+
+async def _check_is_last(request: Request, services: Services, namespace: NamespaceName) -> None:
+    """Raise ``RestError`` 412 while a namespace is in several clusters: each would keep its topics.
+    Where it is in another one alone that one deletes it (``ServedElsewhere``).
+
+    Raises ``NamespaceNotFound``.
+    """
+    clusters = (await services.namespaces.policies(namespace)).replication_clusters
+    if len(clusters) > 1:
+        raise RestError(
+            412,
+            f"Cannot delete the global namespace {namespace}. There are still more than one "
+            "replication clusters configured.",
+        )
+    for cluster in clusters:
+        if cluster != services.cluster:
+            entrance = entrance_of(await services.clusters.get(cluster))
+            raise ServedElsewhere(elsewhere(request, entrance))
 
 
 async def _check_empty(services: Services, namespace: NamespaceName) -> None:

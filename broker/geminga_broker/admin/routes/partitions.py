@@ -15,7 +15,7 @@ from geminga_broker.admin.facade import Services, StatsQuery
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.peers import ask, of_topic
 from geminga_broker.admin.routes.replication import other_clusters, refusals_of_remotes
-from geminga_broker.admin.serving import to_each, to_partition
+from geminga_broker.admin.serving import policies_here, to_each, to_partition
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.ownership.address import Owner
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation
@@ -42,7 +42,7 @@ async def get_partitions(request: Request, topic: TopicArg, services: ServicesAr
     ``checkAllowAutoCreation`` asks as a client about to use the topic: one that would be created by
     it is told as if it were there, and a partitioned one is created.
     """
-    policies = await services.namespaces.policies(topic.namespace)
+    policies = await policies_here(services, topic)
     record = await services.partitioned_topics.metadata(topic)
     if record is None and flag(request, "checkAllowAutoCreation"):
         rule = auto_creation(services.auto_creation, policies)
@@ -66,7 +66,7 @@ async def create_partitions(request: Request, topic: TopicArg, services: Service
     another topic of that name, its replication says.
     """
     record = await _metadata_body(request)
-    policies = await services.namespaces.policies(topic.namespace)
+    policies = await policies_here(services, topic)
     if topic.partition_index >= 0:
         raise RestError(412, "Partitioned Topic Name should not contain '-partition-'")
     if record.partitions <= 0:

@@ -6,7 +6,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.serving import explain_missing, serve_here, to_each_partition
+from geminga_broker.admin.serving import (
+    explain_missing,
+    policies_here,
+    serve_here,
+    to_each_partition,
+)
 from geminga_broker.compaction.errors import CompactionRunning
 from geminga_broker.errors import TopicNotFound
 from geminga_server.authorization import Action
@@ -37,7 +42,7 @@ async def get_compaction(request: Request, topic: TopicArg, services: ServicesAr
     """How the last compaction of a topic, or partition, goes or went."""
     if not topic.is_persistent:
         raise RestError(405, NOT_COMPACTED)
-    await services.namespaces.policies(topic.namespace)
+    await policies_here(services, topic)
     await serve_here(request, services, topic)
     try:
         report = await services.broker.compaction_report(topic)

@@ -19,7 +19,7 @@ from geminga_broker.admin.routes.replication import (
     other_clusters,
     refusals_of_remotes,
 )
-from geminga_broker.admin.serving import serve_here
+from geminga_broker.admin.serving import policies_here, serve_here
 from geminga_broker.errors import TopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
@@ -92,7 +92,7 @@ async def bring_to_owner(request: Request, services: Services, topic: TopicName)
     """
     if topic.partition_index >= 0:
         raise RestError(412, NOT_OF_PARTITIONS)
-    await services.namespaces.policies(topic.namespace)
+    await policies_here(services, topic)
     if await services.partitioned_topics.partitions(topic):
         await serve_here(request, services, topic.partition(0))
         return

@@ -17,6 +17,7 @@ from geminga_broker.admin.serving import (
     explain_missing,
     of_each_partition,
     partitioned,
+    policies_here,
     serve_here,
     to_each_partition,
     to_partition,
@@ -63,7 +64,7 @@ async def terminate_topic(request: Request, topic: TopicArg, services: ServicesA
     """Have one topic take no more messages, for ever; the id of its last one."""
     if not topic.is_persistent:
         raise RestError(406, "Need to provide a persistent topic name")
-    await services.namespaces.policies(topic.namespace)
+    await policies_here(services, topic)
     if await services.partitioned_topics.partitions(topic):
         raise RestError(405, "Termination of a partitioned topic is not allowed")
     await serve_here(request, services, topic)
@@ -79,7 +80,7 @@ async def terminate_partitions(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
     """The same with every partition of a topic; the ids of their last messages by number."""
-    await services.namespaces.policies(topic.namespace)
+    await policies_here(services, topic)
     partitions = await services.partitioned_topics.partitions(topic)
     if not partitions:
         raise RestError(
@@ -137,7 +138,7 @@ async def get_partitioned_internal_stats(
 @router.get("/internal-info", dependencies=[on_topic(Action.READ)])
 async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
     """What is stored of a topic, or of each partition, without loading it: any broker answers."""
-    await services.namespaces.policies(topic.namespace)
+    await policies_here(services, topic)
     if not topic.is_persistent:
         raise RestError(405, "Nothing is stored of a non-persistent topic")
     count = await services.partitioned_topics.partitions(topic)

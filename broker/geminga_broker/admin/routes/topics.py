@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.serving import serve_here
+from geminga_broker.admin.serving import policies_here, serve_here
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.ownership.bundles import Bundle, BundleRing, parse_boundary
 from geminga_cluster.errors import NamespaceNotFound
@@ -81,7 +81,7 @@ async def list_topics_of_bundle(
 async def create_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """Create a topic that is not partitioned, or one missing partition."""
     properties = await text_map_body(request)
-    await services.namespaces.policies(topic.namespace)
+    await policies_here(services, topic)
     await serve_here(request, services, topic)
     await _check_partition_name(services, topic)
     if await services.partitioned_topics.partitions(topic):

@@ -42,6 +42,7 @@ from geminga_broker.metrics.snapshot import BrokerSnapshot, TopicSnapshot
 from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
+from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PolicyResolver
@@ -297,7 +298,8 @@ async def services(
         await tenants.create(tenant, TenantInfo(allowed_clusters=("standalone",)))
     policies = Policies(replication_clusters=("standalone",), bundles=BundlesData.equal(4))
     await namespaces.create(PUBLIC_DEFAULT, policies)
-    ownership = Ownership(coordination, namespaces, ADDRESS)
+    serving = ServingClusters("standalone", namespaces, clusters)
+    ownership = Ownership(coordination, namespaces, ADDRESS, clusters=serving)
     brokers = Brokers(coordination, SimulatedClock(), ADDRESS, LocalBrokerData, version="4.0.6")
     storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
     remotes = RemoteClusters(

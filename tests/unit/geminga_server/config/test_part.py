@@ -6,7 +6,7 @@ import pytest
 
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import ConnectionLost
-from geminga_server.config import PartConfig
+from geminga_server.config import PartConfig, zookeeper_hosts
 from geminga_server.config.loading import load_config
 from geminga_server.errors import ConfigError
 from geminga_server.run import StopRequest
@@ -23,3 +23,18 @@ async def test_the_client_looks_where_it_is_told_for_as_long_as_it_is_told() -> 
 def test_a_time_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=name.replace("_", "-")):
         load_config(PartConfig, "part", environment={}, flags={name: 0})
+
+
+@pytest.mark.parametrize(
+    ("store", "hosts"),
+    [
+        ("zk:a:2181", "a:2181"),
+        ("zk:a:1,b:2/chroot", "a:1,b:2/chroot"),
+        ("a:2181", "a:2181"),
+        ("metadata-store:zk:a:2181", "a:2181"),
+        ("zk://a:2181", "a:2181"),
+        ("", ""),
+    ],
+)
+def test_a_metadata_store_is_written_in_many_ways(store: str, hosts: str) -> None:
+    assert zookeeper_hosts(store) == hosts

@@ -162,7 +162,8 @@ async def test_a_topic_does_not_grow_where_it_is_not_to_be(
         422,
         "Local cluster is not part of replicate cluster list",
     )
-    assert (await client.get(f"{TOPIC}/partitions")).json()["partitions"] == 2
+    topic = TopicName.parse("persistent://public/default/orders")
+    assert await services.partitioned_topics.partitions(topic) == 2
 
 
 async def test_a_partitioned_topic_is_made_where_it_is_to_go_before_it_goes_there(
@@ -223,3 +224,77 @@ async def test_a_namespace_that_is_not_there_is_not_found(
     url = f"/admin/v2/namespaces/public/none/{path}"
     assert (await client.get(url)).status_code == 404
     assert (await client.post(url, json=[HERE])).status_code == 404
+
+
+async def taken_out(client: httpx.AsyncClient) -> None:
+    """The namespace is in ``east`` alone from now on."""
+    assert (await client.post(f"{NS}/replication", json=["east"])).status_code == 200
+
+
+ELSEWHERE = (
+    "Namespace missing local cluster name in clusters list: local_cluster=standalone "
+    "ns=public/default clusters=[east]"
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", TOPIC),
+        ("DELETE", TOPIC),
+        ("GET", f"{TOPIC}/stats"),
+        ("GET", f"{TOPIC}/partitions"),
+        ("PUT", f"{TOPIC}/partitions"),
+        ("GET", f"{TOPIC}/partitioned-stats"),
+        ("GET", f"{TOPIC}/subscriptions"),
+        ("PUT", f"{TOPIC}/unload"),
+        ("GET", f"{TOPIC}/replication"),
+        ("GET", "/lookup/v2/topic/persistent/public/default/orders"),
+    ],
+)
+async def test_topics_of_a_namespace_that_is_elsewhere_are_refused(
+    client: httpx.AsyncClient, method: str, path: str
+) -> None:
+    await taken_out(client)
+    answer = await client.request(method, path, json=3 if path.endswith("/partitions") else None)
+    assert (answer.status_code, answer.json()["reason"]) == (412, ELSEWHERE)
+
+
+async def test_a_namespace_that_is_elsewhere_can_be_looked_at_and_brought_back(
+    client: httpx.AsyncClient,
+) -> None:
+    await taken_out(client)
+    assert (await client.get("/admin/v2/persistent/public/default")).json() == []
+    assert (await client.get(f"{NS}/topics")).json() == []
+    assert (await client.get(NS)).json()["replication_clusters"] == ["east"]
+    assert (await client.post(f"{NS}/replication", json=[HERE])).status_code == 200
+    assert (await client.put(TOPIC)).status_code == 204
+
+
+async def test_a_request_about_a_topic_goes_to_the_peer_that_serves_it(
+    client: httpx.AsyncClient, services: Services
+) -> None:
+    await services.clusters.update(HERE, ClusterData(peer_cluster_names=("west", "east")))
+    await taken_out(client)
+    for path in (f"{TOPIC}/stats", "/lookup/v2/topic/persistent/public/default/orders"):
+        answer = await client.get(path)
+        assert answer.status_code == 307
+        assert answer.headers["location"] == f"http://east{path}?authoritative=false"
+
+
+async def test_a_namespace_is_deleted_in_the_last_of_its_clusters(
+    client: httpx.AsyncClient,
+) -> None:
+    await client.post(f"{NS}/replication", json=[HERE, "east"])
+    answer = await client.delete(NS)
+    assert answer.status_code == 412
+    assert answer.json()["reason"] == (
+        "Cannot delete the global namespace public/default. There are still more than one "
+        "replication clusters configured."
+    )
+    await taken_out(client)
+    answer = await client.delete(NS)
+    assert answer.status_code == 307
+    assert answer.headers["location"] == f"http://east{NS}?authoritative=false"
+    await client.post(f"{NS}/replication", json=[HERE])
+    assert (await client.delete(NS)).status_code == 204
