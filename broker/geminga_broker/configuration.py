@@ -32,6 +32,9 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
     }
     told |= FIXED | {
         "metadataStoreUrl": f"zk:{config.zookeeper}",
+        "configurationMetadataStoreUrl": f"zk:{store}"
+        if (store := config.shared_zookeeper)
+        else "",
         "metadataStoreSessionTimeoutMillis": config.zookeeper_session_timeout_s * 1000,
         "advertisedAddress": config.advertised_host,
         "advertisedListeners": ",".join(config.listeners.advertised_listeners),

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
 
 STANDARD_INPUT = 0
 # What is written to it is read and dropped, so much at once.
@@ -32,3 +37,14 @@ def drop_some() -> bool:
         return os.read(STANDARD_INPUT, INPUT_BYTES_MAX) != b""
     except ConnectionError:  # the holder of a socket's other end was killed
         return False
+
+
+def stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Call ``stop`` once, when standard input, which is a stream, has ended."""
+
+    def read() -> None:
+        if not drop_some():
+            loop.remove_reader(STANDARD_INPUT)
+            stop()
+
+    loop.add_reader(STANDARD_INPUT, read)

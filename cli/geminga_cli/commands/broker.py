@@ -41,7 +41,11 @@ PAGES = HelpPages(
             ("*port_tls", "tls*", "broker_client_tls.*", "bookkeeper_tls.*"),
         ),
         Subject("load", "how bundles are placed, moved and split by load", ("load_*",)),
-        Subject("cluster*", "where the cluster is", ("cluster*", "initialize", "zookeeper*")),
+        Subject(
+            "cluster*",
+            "where the cluster is",
+            ("cluster*", "configuration_store", "initialize", "zookeeper*"),
+        ),
         Subject(
             "process",
             "logs, and how it ends",

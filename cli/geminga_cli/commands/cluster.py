@@ -36,7 +36,7 @@ PAGES = HelpPages(
     first=(
         *("data_directory", "num_brokers", "num_bookies", "num_proxies", "num_functions_workers"),
         *("broker_port", "web_port", "bind_address", "advertised_address", "zookeeper", "sync"),
-        *("geo", "quiet"),
+        *("geo", "shared_configuration", "quiet"),
     ),
     command="cluster up",
 )

@@ -21,6 +21,7 @@ from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.embedded_zookeeper.words import measurements, wait_until_ready
 from geminga_cli.errors import StartFailed
 from geminga_cli.ports import reserve
+from geminga_cli.standard_input import is_stream, stop_at_end_of_input
 from geminga_cli.supervisor.fleet import START_TIMEOUT_S, PartRules
 from geminga_cli.supervisor.metrics_page import MetricsPage
 from geminga_cli.supervisor.parts import ZooKeeperPart
@@ -73,6 +74,9 @@ async def serve(
     """
     server = settings.server()
     rules = PartRules(PART, STOP_TIMEOUT_S)
+    if settings.stop_with_input and is_stream():
+        loop = asyncio.get_running_loop()
+        stop_at_end_of_input(loop, lambda: stop.ask("standard input ended"))
     async with AsyncExitStack() as stack:
         process = ZooKeeperPart(rules, server, installation, inherited).launch()
         exited = exit_of(process)

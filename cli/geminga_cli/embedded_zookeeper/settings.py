@@ -31,6 +31,8 @@ class ZooKeeperPartSettings:
     """Sync before acknowledging; without it a power cut loses what was written."""
     heap_max_mib: Annotated[int, Ge(32)] = HEAP_MAX_MIB_DEFAULT
     """Java's heap."""
+    stop_with_input: bool = False
+    """Stop when standard input, a pipe or a socket, is closed."""
     log_level: LogLevel = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False

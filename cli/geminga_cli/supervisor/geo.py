@@ -2,7 +2,9 @@
 
 Each is a ``geminga cluster up`` of its own, with its own supervisor, in a folder of the data
 directory that has its name: what is done to one, the others do not notice. This process starts
-them, registers each at all the others, and takes them with it when it ends.
+them, registers each at all the others, and takes them with it when it ends. With
+``--shared-configuration`` it starts one more ZooKeeper, the configuration store of all of them, in
+which each registers itself.
 """
 
 from __future__ import annotations
@@ -11,18 +13,22 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from geminga_cli.errors import StartFailed
-from geminga_cli.supervisor.settings import ClusterSettings
+from geminga_cli.ports import reserve
+from geminga_cli.supervisor.settings import LOCALHOST, ClusterSettings
 from geminga_server.rest_calls import HttpCalls, RestCall
 from geminga_server.run import stop_signals
 
 READY = "READY"
 # Between the first ports of one cluster and those of the next.
 PORTS_APART = 100
+# The folder of the ZooKeeper that they share.
+STORE = "configuration-store"
+RESTART_AFTER_S = 1.0
 # A supervisor that is asked to end does so within 15 s, part by part.
 STOP_TIMEOUT_S = 30.0
 
@@ -45,6 +51,9 @@ def run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
 
 async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
     async with AsyncExitStack() as stack:
+        if settings.shared_configuration:
+            store = await stack.enter_async_context(_shared_store(settings))
+            arguments = [*arguments, "--configuration-store", store]
         members: list[Member] = []
         stack.push_async_callback(_stop, members)
         for index, name in enumerate(settings.geo):
@@ -54,7 +63,8 @@ async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
         for number in stop_signals(signal.SIGHUP):
             loop.add_signal_handler(number, stopped.set)
         stopping: asyncio.Task[object] = asyncio.create_task(stopped.wait())
-        ready: asyncio.Task[object] = asyncio.create_task(_make_ready(members))
+        is_shared = settings.shared_configuration
+        ready: asyncio.Task[object] = asyncio.create_task(_make_ready(members, is_shared=is_shared))
         await asyncio.wait({stopping, ready}, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             ready.result()
@@ -84,26 +94,72 @@ def options_of(settings: ClusterSettings, arguments: Sequence[str], index: int) 
     own = {option: port + index * PORTS_APART if port else 0 for option, port in ports.items()}
     return [
         *arguments,
-        *("--geo", "", "--cluster", name, "--stop-with-input"),
+        *("--geo", "", "--no-shared-configuration", "--cluster", name, "--stop-with-input"),
         *("--data-directory", str(settings.data_directory / name)),
         *(word for option, port in own.items() for word in (option, str(port))),
     ]
 
 
+@asynccontextmanager
+async def _shared_store(settings: ClusterSettings) -> AsyncGenerator[str]:
+    """A ZooKeeper for the configuration of all clusters, as long as this lasts; where it is. Who
+    needs it waits for it. Raises ``UnusablePort``."""
+    wanted = settings.zookeeper_port
+    port = wanted + len(settings.geo) * PORTS_APART if wanted else 0
+    with reserve(LOCALHOST, port, "--zookeeper-port") as reserved:
+        keeping = asyncio.create_task(_keep_store(store_options(settings, reserved.port)))
+        try:
+            yield f"{LOCALHOST}:{reserved.port}"
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping})
+
+
+async def _keep_store(options: Sequence[str]) -> None:
+    """Run the ZooKeeper, and again when it ends, until this is cancelled."""
+    while True:
+        process = await _command("zookeeper", *options, output=asyncio.subprocess.DEVNULL)
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+        await asyncio.sleep(RESTART_AFTER_S)
+
+
+def store_options(settings: ClusterSettings, port: int) -> list[str]:
+    """What the ZooKeeper of all clusters is told."""
+    return [
+        *("--data-directory", str(settings.data_directory / STORE), "--stop-with-input"),
+        *("--port", str(port), "--metrics-port", "0", "--log-level", settings.log_level),
+        *(() if settings.sync else ("--no-sync",)),
+        *(("--log-json",) if settings.log_json else ()),
+    ]
+
+
 async def _start(name: str, options: Sequence[str]) -> Member:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "geminga_cli", "cluster", "up", *options),
+    return Member(name, await _command("cluster", "up", *options))
+
+
+async def _command(
+    *words: str, output: int = asyncio.subprocess.PIPE
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "geminga_cli", *words),
         stdin=asyncio.subprocess.PIPE,  # which ends with this process, however that ends
-        stdout=asyncio.subprocess.PIPE,
+        stdout=output,
         # Ctrl-C is for this process, which ends all of them.
         start_new_session=True,
     )
-    return Member(name, process)
 
 
-async def _make_ready(members: Sequence[Member]) -> None:
-    """Return when all clusters are ready and know each other. Raises ``StartFailed``."""
+async def _make_ready(members: Sequence[Member], *, is_shared: bool) -> None:
+    """Return when all clusters are ready and know each other, which they do by what they share
+    where their configuration ``is_shared``. Raises ``StartFailed``."""
     await asyncio.gather(*map(_wait_ready, members))
+    if is_shared:
+        return
     calls = HttpCalls()
     for member in members:
         for other in members:

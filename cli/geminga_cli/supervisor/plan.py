@@ -297,6 +297,7 @@ def broker_options(
         "--initialize": "",
         **_cluster_urls(settings, ports_of),
         "--zookeeper": zookeeper,
+        **({"--configuration-store": store} if (store := settings.configuration_store) else {}),
         "--bind-address": settings.bind_address,
         "--advertised-address": settings.advertised_host,
         "--port": str(ports.port),

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from geminga_cli.errors import StartFailed
-from geminga_cli.standard_input import STANDARD_INPUT, drop_some, is_stream
+from geminga_cli.standard_input import STANDARD_INPUT, is_stream, stop_at_end_of_input
 from geminga_cli.supervisor.broker_ids import SESSIONS_OVER_AFTER_S
 from geminga_cli.supervisor.console import Tools, next_steps, no_sync_warning, ready_line
 from geminga_cli.supervisor.endpoints import (
@@ -101,17 +101,6 @@ def _begin_late(supervisor: Supervisor, kind: str) -> None:
         supervisor.add(kind)
     except GemingaError as error:
         log.warning("part not begun", extra={"child": kind, "reason": str(error)})
-
-
-def stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Call ``stop`` once, when standard input has ended."""
-
-    def read() -> None:
-        if not drop_some():
-            loop.remove_reader(STANDARD_INPUT)
-            stop()
-
-    loop.add_reader(STANDARD_INPUT, read)
 
 
 class Announcer:

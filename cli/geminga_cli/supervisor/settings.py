@@ -56,6 +56,7 @@ class StandaloneSettings:
     """The port of the embedded ZooKeeper; 0 takes a free one."""
     zookeeper: str = ""
     """Your own ZooKeeper instead of the embedded one; `HOST:PORT/path` keeps to a path."""
+    configuration_store: Annotated[str, INTERNAL] = ""
     num_bookies: Annotated[int, Ge(0), Le(PARTS_MAX)] = 0
     """How many bookies; with 3 or more, each message is stored on three. 0: as many as the data is
     on, 1 for a new cluster."""
@@ -190,6 +191,12 @@ class ClusterSettings(StandaloneSettings):
     geo: tuple[str, ...] = ()
     """Several such clusters, `east,west`, that know each other: each with a folder of its name in
     the data directory, and ports that are 100 above those of the one before."""
+    configuration_store: str = ""
+    """A ZooKeeper that this cluster shares with others for what concerns all of them (clusters,
+    tenants, policies of namespaces, partitioned topics), `HOST:PORT/path`; empty: its own."""
+    shared_configuration: bool = False
+    """With `geo`: the clusters share their tenants, policies of namespaces and partitioned topics,
+    in a ZooKeeper of its own, whose port is 100 above that of the last cluster."""
     functions_worker: Annotated[bool, INTERNAL] = False
     broker_port: Port = 6650
     """The port of the Pulsar protocol where clients come in: that of the first proxy, or of the
@@ -275,6 +282,7 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
         "port": "zookeeper_port",
         "metrics_port": "",
         "sync": "sync",
+        "stop_with_input": "",
         "log_level": "quiet",
         "log_json": "log_json",
     },

@@ -75,6 +75,8 @@ def test_no_two_settings_have_one_name() -> None:
             f"[{INDEX_INTERCEPTOR}]",
         ),
         ({"zookeeper": "zk1:2181,zk2:2181/c"}, "metadataStoreUrl", "zk:zk1:2181,zk2:2181/c"),
+        ({"configuration_store": "zk:s:1/c"}, "configurationMetadataStoreUrl", "zk:s:1/c"),
+        ({"configuration_store": "127.0.0.1:2181"}, "configurationMetadataStoreUrl", ""),
         ({}, "brokerServicePort", "Optional[6651]"),
         ({}, "brokerMaxConnections", "17000"),
     ],

@@ -267,6 +267,13 @@ def test_a_cluster_has_several_brokers_that_write_the_same_addresses_of_it() -> 
     assert web_url == "http://127.0.0.1:2,127.0.0.1:12,127.0.0.1:14"
 
 
+def test_all_brokers_are_told_of_a_store_that_clusters_share() -> None:
+    plan = planned(replace(CLUSTER, configuration_store="zk:s:1/all"))
+    for name in CLUSTER.brokers:
+        assert options_of(plan, name)["--configuration-store"] == "zk:s:1/all"
+        assert "--configuration-store" not in options_of(planned(CLUSTER), name)
+
+
 def test_a_cluster_has_the_name_of_the_standalone_that_it_may_have_been() -> None:
     (one,), (many, *_) = (
         {options_of(planned(each), name)["--cluster"] for name in each.brokers}
