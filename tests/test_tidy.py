@@ -46,7 +46,8 @@ FUNCTION_LINES_MAX = 60
 TOP_LEVEL = {
     *SOURCE_FOLDERS,
     *("docs", "tests", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("LICENSE", "Makefile", "pyproject.toml", "Dockerfile", "docker-compose.yml"),
+    *("LICENSE", "Makefile", "pyproject.toml", "Dockerfile"),
+    *("docker-compose.yml", "docker-compose.geo.yml"),
     *(".ci", ".gitignore", ".dockerignore", "docker"),
 }
 TEST_FOLDERS = {

@@ -37,6 +37,7 @@ BOOKIE = Probe(8000, b"GET /health HTTP/1.0\r\n\r\n")
 PROXY = Probe(8080, b"GET /health HTTP/1.0\r\n\r\n")
 PROBES = {
     "standalone": BROKER,
+    "cluster": BROKER,  # asked by its proxy, which has that port where there is one
     "broker": BROKER,
     "proxy": PROXY,
     "functions-worker": Probe(6750, PROXY.question),
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         "--port",
         type=int,
         help="where the part answers by HTTP, and a ZooKeeper its clients (default: "
-        "8080 for a standalone, a broker and a proxy, 2181 for a ZooKeeper, else 8000)",
+        "8080 for a standalone, a cluster, a broker and a proxy, 2181 for a ZooKeeper, else 8000)",
     )
     parser.add_argument(
         "--wait",

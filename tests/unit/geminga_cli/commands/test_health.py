@@ -39,6 +39,7 @@ def answering(*answers: bytes) -> Generator[tuple[int, list[bytes]]]:
     ("part", "asked"),
     [
         ("standalone", b"GET /admin/v2/brokers/health HTTP/1.0"),
+        ("cluster", b"GET /admin/v2/brokers/health HTTP/1.0"),
         ("broker", b"GET /admin/v2/brokers/health HTTP/1.0"),
         ("bookie", b"GET /health HTTP/1.0"),
         ("autorecovery", b"GET /health HTTP/1.0"),
@@ -98,6 +99,7 @@ def test_what_is_no_answer_is_not_healthy(
     [
         ("/opt/venv/bin/python /opt/venv/bin/geminga broker --port 1", "broker"),
         ("/sbin/docker-init -- geminga standalone --data-dir /data", "standalone"),
+        ("/sbin/docker-init -- geminga cluster up", "cluster"),
         ("/opt/venv/bin/python /opt/venv/bin/geminga bookie-admin cookie", None),
         ("/sbin/init bookie", None),
     ],
