@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
 
-from geminga import Client, Opening, Tls, connect
+from geminga import Client, Opening, connect
 from geminga_broker.admin.bundle_calls import BundleCalls
 from geminga_broker.admin.facade import Services
 from geminga_broker.administration import Administration
@@ -36,7 +36,12 @@ from geminga_broker.policies.follower import PolicyFollower
 from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.producer_names import ProducerNames
 from geminga_broker.replicated_topics import ReplicatedTopics
-from geminga_broker.replication.remote_clusters import CallsOver, RemoteClusters, no_calls
+from geminga_broker.replication.remote_clusters import (
+    CallsOver,
+    RemoteClusters,
+    no_calls,
+    tls_of,
+)
 from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.sessions.connection import Connection
@@ -238,13 +243,7 @@ class Broker(Service):
         is_tls = not address.broker_url or (tls.enabled and bool(address.broker_url_tls))
         return connect(
             address.broker_url_tls if is_tls else address.broker_url,
-            tls=Tls(
-                trust_file=tls.trust_file or None,
-                certificate_file=tls.certificate_file or None,
-                key_file=tls.key_file or None,
-            )
-            if is_tls
-            else None,
+            tls=tls_of(tls) if is_tls else None,
             network=self._network,
             clock=self._clock,
             random=self._random,
@@ -332,7 +331,11 @@ class Broker(Service):
 
     def _new_remotes(self, calls: CallsOver) -> RemoteClusters:
         return RemoteClusters(
-            self.clusters, network=self._network, random=self._random, calls=calls
+            self.clusters,
+            network=self._network,
+            random=self._random,
+            calls=calls,
+            tls=self.config.broker_client_tls,
         )
 
     def _new_remote_topics(self) -> RemoteTopics:

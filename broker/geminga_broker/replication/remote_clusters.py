@@ -29,6 +29,7 @@ from geminga_runtime.service import Service
 from geminga_server.errors import ConfigError
 from geminga_server.rest_calls import NO_CALLS, RestCalls
 from geminga_server.service_urls import urls_in
+from geminga_server.tls_config import BrokerClientTlsConfig
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,9 @@ class RemoteRest:
 
 
 class RemoteClusters(Service):
-    """``clusters`` has their records; connections are made over ``network``."""
+    """``clusters`` has their records; connections are made over ``network``. ``tls`` is how this
+    broker asks others: where it is enabled, it holds for clusters whose record has no word on TLS,
+    and whether certificates must be for the host that is asked it says for all."""
 
     def __init__(
         self,
@@ -63,9 +66,11 @@ class RemoteClusters(Service):
         network: Network,
         random: Random,
         calls: CallsOver = no_calls,
+        tls: BrokerClientTlsConfig | None = None,
     ) -> None:
         super().__init__()
         self._calls = calls
+        self._tls = tls or BrokerClientTlsConfig()
         self.clusters = clusters
         self._network = network
         self._random = random
@@ -93,7 +98,7 @@ class RemoteClusters(Service):
             if known is not None and known[0] == record:
                 return known[1]
             self._leave(cluster)
-            channels = _client_of(cluster, record, self._network, self._random)
+            channels = self._client_of(cluster, record)
             await channels.__aenter__()
             self._open_ones[cluster] = record, channels
             return channels
@@ -105,10 +110,11 @@ class RemoteClusters(Service):
         ``CoordinationError``.
         """
         record = await self._record(cluster)
-        is_tls = record.broker_client_tls_enabled and bool(record.service_url_tls)
+        wants_tls = record.broker_client_tls_enabled or self._tls.enabled
+        is_tls = wants_tls and bool(record.service_url_tls)
         try:
             urls = urls_in((record.service_url_tls if is_tls else record.service_url) or "")
-            tls = _tls_of(record) if is_tls else None
+            tls = _tls_towards(record, self._tls) if is_tls else None
         except (ConfigError, ValueError) as error:
             raise ClusterUnreachable(f"the record of cluster {cluster}: {error}") from error
         if not urls:
@@ -167,36 +173,52 @@ class RemoteClusters(Service):
             self._leave(cluster)
         await asyncio.gather(*map(self._close_client, list(self._leaving)))
 
+    def _client_of(self, cluster: str, record: ClusterData) -> Channels:
+        """A client by what the record says. Raises ``ClusterUnreachable``."""
+        is_tls = record.broker_client_tls_enabled or self._tls.enabled
+        url = record.broker_service_url_tls if is_tls else record.broker_service_url
+        url = url or (record.service_url_tls if is_tls else record.service_url)
+        if not url:
+            kind = "brokerServiceUrlTls" if is_tls else "brokerServiceUrl"
+            raise ClusterUnreachable(f"the record of cluster {cluster} has no {kind}")
+        try:
+            return Channels(
+                url,
+                OPTIONS,
+                network=self._network,
+                random=self._random,
+                access=Access(
+                    tls=_tls_towards(record, self._tls) if is_tls else None,
+                    listener_name=record.listener_name or None,
+                ),
+            )
+        except (ClientError, ValueError) as error:
+            raise ClusterUnreachable(f"the record of cluster {cluster}: {error}") from error
 
-def _client_of(cluster: str, record: ClusterData, network: Network, random: Random) -> Channels:
-    """A client by what the record says. Raises ``ClusterUnreachable``."""
-    is_tls = record.broker_client_tls_enabled
-    url = record.broker_service_url_tls if is_tls else record.broker_service_url
-    url = url or (record.service_url_tls if is_tls else record.service_url)
-    if not url:
-        kind = "brokerServiceUrlTls" if is_tls else "brokerServiceUrl"
-        raise ClusterUnreachable(f"the record of cluster {cluster} has no {kind}")
-    try:
-        return Channels(
-            url,
-            OPTIONS,
-            network=network,
-            random=random,
-            access=Access(
-                tls=_tls_of(record) if is_tls else None, listener_name=record.listener_name or None
-            ),
-        )
-    except (ClientError, ValueError) as error:
-        raise ClusterUnreachable(f"the record of cluster {cluster}: {error}") from error
 
+def _tls_towards(record: ClusterData, own: BrokerClientTlsConfig) -> Tls:
+    """As the record says, where it has a word on TLS, or else as this broker asks others.
 
-def _tls_of(record: ClusterData) -> Tls:
-    """Raises ``ValueError`` for a key without a certificate."""
+    Raises ``ValueError`` for a key without a certificate.
+    """
+    if not record.broker_client_tls_enabled:
+        return tls_of(own)
     trusts_all = record.tls_allow_insecure_connection
     return Tls(
         # As in Pulsar's clients, insecure connections need no file, and one is no contradiction.
         trust_file=None if trusts_all else record.broker_client_trust_certs_file_path or None,
         certificate_file=record.broker_client_certificate_file_path or None,
         key_file=record.broker_client_key_file_path or None,
+        checks_hostname=own.check_hostname,
         allows_untrusted=trusts_all,
+    )
+
+
+def tls_of(config: BrokerClientTlsConfig) -> Tls:
+    """How this broker's clients ask other brokers."""
+    return Tls(
+        trust_file=config.trust_file or None,
+        certificate_file=config.certificate_file or None,
+        key_file=config.key_file or None,
+        checks_hostname=config.check_hostname,
     )

@@ -4,20 +4,27 @@ another cluster's broker."""
 from __future__ import annotations
 
 import asyncio
+from random import Random
+from typing import NoReturn
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
 from tests.unit.geminga_broker.replication.conftest import REMOTE
 
+from geminga._channels.channel import Access
 from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
+from geminga.errors import InvalidServiceUrl
+from geminga.tls import Tls
+from geminga_broker.replication import remote_clusters
 from geminga_broker.replication.errors import ClusterUnreachable
-from geminga_broker.replication.remote_clusters import RemoteClusters
+from geminga_broker.replication.remote_clusters import RemoteClusters, tls_of
 from geminga_cluster.clusters import Clusters
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.clusters import ClusterData
 from geminga_runtime.coordination import Coordination
+from geminga_server.tls_config import BrokerClientTlsConfig
 
 TOPIC = TopicName.parse("persistent://t/n/topic")
 ELSEWHERE = ClusterData(broker_service_url="pulsar://elsewhere:6650")
@@ -129,3 +136,63 @@ async def test_a_record_that_is_no_json_is_told_as_the_reason(
     await coordination.create("/admin/clusters/broken", b"{not json", make_parents=True)
     with pytest.raises(ClusterUnreachable):
         await remotes.channels("broken")
+
+
+SECURED = "pulsar+ssl://far:6651"
+OWN = BrokerClientTlsConfig(enabled=True, trust_file="own-ca.pem", certificate_file="own.pem")
+
+
+@pytest.mark.parametrize(
+    ("record", "own", "wanted"),
+    [
+        (ClusterData(broker_service_url_tls=SECURED), OWN, tls_of(OWN)),
+        (
+            ClusterData(
+                broker_service_url_tls=SECURED,
+                broker_client_tls_enabled=True,
+                broker_client_trust_certs_file_path="ca.pem",
+                broker_client_certificate_file_path="cert.pem",
+                broker_client_key_file_path="key.pem",
+            ),
+            OWN,
+            Tls(trust_file="ca.pem", certificate_file="cert.pem", key_file="key.pem"),
+        ),
+        (
+            ClusterData(broker_service_url_tls=SECURED, broker_client_tls_enabled=True),
+            BrokerClientTlsConfig(check_hostname=False),
+            Tls(checks_hostname=False),
+        ),
+    ],
+    ids=["the broker's", "the record's", "any host"],
+)
+async def test_tls_is_as_the_record_says_or_else_as_the_broker_asks_others(
+    coordination: Coordination,
+    far_network: FakeNetwork,
+    monkeypatch: pytest.MonkeyPatch,
+    record: ClusterData,
+    own: BrokerClientTlsConfig,
+    wanted: Tls,
+) -> None:
+    given: list[Tls | None] = []
+
+    def channels(*_: object, access: Access, **__: object) -> NoReturn:
+        given.append(access.tls)
+        raise InvalidServiceUrl("the test", "needs no more")
+
+    monkeypatch.setattr(remote_clusters, "Channels", channels)
+    clusters = Clusters(coordination)
+    await clusters.create("secured", record)
+    async with RemoteClusters(clusters, network=far_network, random=Random(1), tls=own) as opened:
+        with pytest.raises(ClusterUnreachable):
+            await opened.channels("secured")
+    assert given == [wanted]
+
+
+async def test_a_broker_that_asks_others_with_tls_asks_no_cluster_without(
+    coordination: Coordination, far: FakeBroker, far_network: FakeNetwork
+) -> None:
+    clusters = Clusters(coordination)
+    await clusters.create(REMOTE, ClusterData(broker_service_url=far.url))
+    async with RemoteClusters(clusters, network=far_network, random=Random(1), tls=OWN) as opened:
+        with pytest.raises(ClusterUnreachable, match="has no brokerServiceUrlTls"):
+            await opened.channels(REMOTE)
