@@ -24,6 +24,7 @@ EAST, WEST = NAMES = ("east", "west")
 TOPIC = f"persistent://{NAMESPACE}/orders"
 DEDUPLICATION = f"/admin/v2/namespaces/{NAMESPACE}/deduplication"
 STATS = f"/admin/v2/persistent/{NAMESPACE}/orders/stats"
+PARTITIONS = f"/admin/v2/persistent/{NAMESPACE}/parted/partitions"
 TIMEOUT_S = 60
 # Long enough to be noticed; unit tests let sessions end.
 AWAY_S = 1
@@ -99,6 +100,10 @@ async def test_clusters_share_a_configuration_store_and_go_on_while_it_is_away(
     clusters: Clusters,
 ) -> None:
     await make_namespace(clusters)
+    await clusters.done(EAST, "PUT", PARTITIONS, 2)
+    await clusters.done(WEST, "POST", PARTITIONS, 3)
+    for name in NAMES:
+        assert (await clusters.done(name, "GET", PARTITIONS))["partitions"] == 3
     urls = [clusters.by_name[name].service_url for name in NAMES]
     async with (
         geminga.connect(urls[0]) as here,

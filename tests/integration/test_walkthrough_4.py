@@ -18,6 +18,7 @@ from pulsar.schema import AvroSchema
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.geo_clusters import (
     NAMESPACE,
+    REPLICATION,
     addresses,
     await_replicated,
     backlogs,
@@ -283,6 +284,34 @@ def test_a_topic_with_other_partitions_elsewhere_waits_and_says_so(
         assert partitions_of(clusters[SHANGHAI], "differs") == 2
         done(clusters[SHANGHAI], "POST", f"{path}?updateLocalTopicOnly=true", 3)
         assert users.receive(SHANGHAI, 1) == ["waits"]
+
+
+def test_a_cluster_gathers_what_others_publish_and_sends_nothing(
+    clusters: dict[str, StandaloneProcess],
+) -> None:
+    """Each cluster says for itself where its topics go: two to the third, which goes nowhere."""
+    for name in (BEIJING, SHANGHAI):
+        done(clusters[name], "POST", REPLICATION, [name, GUIYANG])
+    replicate(clusters, [GUIYANG])
+    with Users(clusters, "gathered") as users:
+        sent = {name: [f"{name}-{number}" for number in range(10)] for name in (BEIJING, SHANGHAI)}
+        for name, payloads in sent.items():
+            users.send(name, payloads)
+        users.send(GUIYANG, ["stays"])
+        gathered = users.receive(GUIYANG, 21)
+        for payloads in sent.values():
+            assert [each for each in gathered if each in payloads] == payloads
+        assert gathered.count("stays") == 1
+        for name, payloads in sent.items():
+            assert users.receive(name, 10) == payloads
+            assert users.receives_no_more(name)
+        assert users.receives_no_more(GUIYANG)
+        assert [cursors(clusters[name], "gathered") for name in NAMES] == [
+            {GUIYANG},
+            {GUIYANG},
+            set(),
+        ]
+        replicate(clusters, NAMES)
 
 
 def test_a_cluster_that_is_taken_out_gets_nothing_more_and_has_no_cursor(
