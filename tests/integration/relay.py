@@ -46,12 +46,16 @@ class Wire:
         if self.refuses:
             writer.transport.abort()
             return
+        self._writers.add(writer)
         try:
             server_reader, server_writer = await asyncio.open_connection(*self._target)
         except OSError:  # as nobody listens there, nobody is to be reached here
             writer.transport.abort()
             return
-        self._writers |= {writer, server_writer}
+        self._writers.add(server_writer)
+        if writer.transport.is_closing():  # it was cut while the other end was opened
+            server_writer.transport.abort()
+            return
         await asyncio.gather(
             self._carry(reader, server_writer, self.requests),
             self._carry(server_reader, writer, self.answers),

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.integration.cluster_process import ClusterProcess, StandaloneProcess
+from tests.torture.geo import NAMES, GeoSiege, besiege_clusters, three_clusters
 from tests.torture.killer import TARGETS
+from tests.torture.links import Cut
 from tests.torture.sent import MessagesLost
 from tests.torture.siege import (
     CLUSTER_OPTIONS,
@@ -88,3 +90,29 @@ def test_power_cuts_take_what_was_never_synced(start_standalone: StartStandalone
     siege = Siege(seconds=0.1, seed=0, pause_s_max=2.0, has_power_cuts=True, read_timeout_ms=10_000)
     with pytest.raises(MessagesLost):
         besiege(partial(start_standalone, *OPTIONS, "--no-sync", module=FRAGILE), siege)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_three_clusters_have_each_message_once_whatever_is_killed_and_cut(tmp_path: Path) -> None:
+    """Any part of each, each as a whole, and the links between them."""
+    with three_clusters(tmp_path) as clusters:
+        outcome = besiege_clusters(clusters, GeoSiege(seconds=60.0, seed=4, pause_s_max=10.0))
+    held = {
+        name: sum(each.messages for each in of.values()) for name, of in outcome.contents.items()
+    }
+    assert held == dict.fromkeys(NAMES, outcome.sent)
+    assert outcome.sent > 1000
+    assert outcome.strikes
+    assert outcome.cuts
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_clusters_that_do_not_deduplicate_have_messages_twice(tmp_path: Path) -> None:
+    """Else the test above would prove nothing."""
+    siege = GeoSiege(
+        seconds=20.0, seed=4, pause_s_max=2.0, cuts=(Cut.DYING,), is_deduplicated=False
+    )
+    with three_clusters(tmp_path) as clusters, pytest.raises(MessagesLost, match="repeat"):
+        besiege_clusters(clusters, siege)

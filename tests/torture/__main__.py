@@ -1,9 +1,10 @@
 """The torture tests at full size: ``python -m tests.torture`` (``make torture``).
 
-Four ordeals, one after the other, each on a cluster of its own: the *passage* of a real text while
+Five ordeals, one after the other, each on a cluster of its own: the *passage* of a real text while
 broker and bookie are killed; the *siege* of a cluster of four bookies under load; the same with
-*power cuts*, which take from bookies what they had not synced; and the siege of a *cluster* of
-three brokers behind two proxies, in which brokers take over from each other.
+*power cuts*, which take from bookies what they had not synced; the siege of a *cluster* of three
+brokers behind two proxies, in which brokers take over from each other; and that of three clusters
+that replicate to each other (*geo*), in which links are cut and whole clusters are lost as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.integration.cluster_process import STANDALONE, ClusterProcess, StandaloneProcess
+from tests.torture.geo import GeoSiege, besiege_clusters, three_clusters
 from tests.torture.siege import (
     CLUSTER_OPTIONS,
     CLUSTER_PARTS,
@@ -32,8 +34,10 @@ from tests.torture.wires import Wires
 
 # A disk: where temporary files live in memory, nothing is proved about it.
 DIRECTORY = Path("/var/tmp")
-PASSAGE, SIEGE, POWER_CUTS, CLUSTER = "passage", "siege", "power-cuts", "cluster"
-ORDEALS = (PASSAGE, SIEGE, POWER_CUTS, CLUSTER)
+PASSAGE, SIEGE, POWER_CUTS, CLUSTER, GEO = "passage", "siege", "power-cuts", "cluster", "geo"
+ORDEALS = (PASSAGE, SIEGE, POWER_CUTS, CLUSTER, GEO)
+# Each message is stored in three clusters.
+GEO_RATE_PART = 3
 LOG_LINES = 100
 
 
@@ -48,6 +52,7 @@ def main() -> None:
         CLUSTER: lambda directory: withstand_many(
             directory, replace(_siege(options), parts=CLUSTER_PARTS, topics=CLUSTER_TOPICS)
         ),
+        GEO: lambda directory: withstand_far_apart(directory, _geo_siege(options)),
     }
     for name in options.ordeal or ORDEALS:
         with tempfile.TemporaryDirectory(
@@ -99,6 +104,18 @@ def withstand(directory: Path, siege: Siege, wires: Wires | None = None) -> obje
             cluster.stop()
 
 
+def withstand_far_apart(directory: Path, siege: GeoSiege) -> object:
+    """Besiege three clusters that replicate to each other."""
+    with three_clusters(directory) as clusters:
+        try:
+            return besiege_clusters(clusters, siege)
+        except BaseException:
+            sys.stderr.write(f"{siege}\n")
+            for name, cluster in clusters.items():
+                sys.stderr.write(f"{name}:\n{cluster.log_tail(LOG_LINES)}\n")
+            raise
+
+
 def cluster_of(siege: Siege, data_directory: Path, wires: Wires) -> ClusterProcess:
     """A cluster with the parts that are struck."""
     parts = siege.parts
@@ -144,6 +161,12 @@ def _siege(options: argparse.Namespace, *, has_power_cuts: bool = False) -> Sieg
         seed=options.seed,
         rate=options.rate,
         has_power_cuts=has_power_cuts,
+    )
+
+
+def _geo_siege(options: argparse.Namespace) -> GeoSiege:
+    return GeoSiege(
+        seconds=options.minutes * 60, seed=options.seed, rate=options.rate // GEO_RATE_PART
     )
 
 

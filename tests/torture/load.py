@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from math import inf
 from typing import Any
@@ -39,98 +40,87 @@ CONFIRM_S_MAX = 120.0
 READ_TIMEOUT_MS = 60_000
 
 
-class Load:
-    """Load on a cluster, between ``start`` and ``stop``; ``rate`` messages a second in all."""
+class Work:
+    """Threads that work until they are joined; what one ended by is raised then."""
 
-    def __init__(self, client: Any, rate: int, topics: int = TOPICS) -> None:
-        self._topics = topics
-        self.all_sent = [
-            Sent(number, f"{NAMESPACE}/load-{number % topics}")
-            for number in range(topics * PRODUCERS_A_TOPIC)
-        ]
-        self._client = client
-        self._pause_s = BURST * len(self.all_sent) / rate
-        self._is_over = threading.Event()
-        self._is_answered = threading.Event()
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
         self._failures: list[BaseException] = []
-        # Beside the shared subscription each topic has one that keeps an order.
-        self.ordered = [
-            Ordered(topic, kind, sents)
-            for (topic, sents), kind in zip(self.topics.items(), cycle(KINDS), strict=False)
-        ]
-        self._producing: list[threading.Thread] = []
-        self._consuming: list[threading.Thread] = []
 
-    @property
-    def topics(self) -> dict[str, list[Sent]]:
-        """The producers' records by topic."""
-        return {
-            each.topic: [other for other in self.all_sent if other.topic == each.topic]
-            for each in self.all_sent
-        }
+    def begin(self, run: Any, *arguments: Any) -> None:
+        """Run it on a thread of its own."""
 
-    def start(self) -> None:
-        """Subscribe everywhere, then begin."""
-        self._consuming = [
-            self._thread(self._consume, subscribe(self._client, topic), sents)
-            for topic, sents in self.topics.items()
-        ]
-        self._consuming += [
-            self._thread(self._consume_in_order, subscribe_in_order(self._client, each), each)
-            for each in self.ordered
-            for _ in range(each.kind.consumers)
-        ]
-        self._producing = [
-            self._thread(self._produce, self._producer(sent), sent) for sent in self.all_sent
-        ]
-        for thread in (*self._consuming, *self._producing):
-            thread.start()
-
-    def stop(self) -> None:
-        """Send no more, wait until everything is answered, acknowledge no more.
-
-        Raises what a thread ended by, and ``MessagesLost`` if a send was refused.
-        """
-        self._is_over.set()
-        self._join(self._producing)
-        eventually(
-            lambda: sum(sent.waiting for sent in self.all_sent),
-            lambda waiting: waiting == 0,
-            CONFIRM_S_MAX,
-        )
-        self._is_answered.set()
-        self._join(self._consuming)
-        for failure in self._failures:
-            raise failure
-        refused = {sent.producer: dict(sent.refused) for sent in self.all_sent if sent.refused}
-        if refused:
-            raise MessagesLost(f"sends were refused, by producer: {refused}")
-
-    def _join(self, threads: list[threading.Thread]) -> None:
-        for thread in threads:
-            thread.join(2 * CONFIRM_S_MAX)
-            assert not thread.is_alive(), f"{thread.name} did not end"
-
-    def _thread(self, run: Any, *arguments: Any) -> threading.Thread:
         def guarded() -> None:
             try:
                 run(*arguments)
-            except BaseException as failure:  # noqa: BLE001 (raised again by ``stop``)
+            except BaseException as failure:  # noqa: BLE001 (raised again by ``join``)
                 self._failures.append(failure)
 
-        return threading.Thread(target=guarded, name=run.__name__, daemon=True)
+        thread = threading.Thread(target=guarded, name=run.__name__, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def join(self) -> None:
+        """Wait for all. Raises what a thread ended by."""
+        for thread in self._threads:
+            thread.join(2 * CONFIRM_S_MAX)
+            assert not thread.is_alive(), f"{thread.name} did not end"
+        for failure in self._failures:
+            raise failure
+
+
+class Producing:
+    """Producers that send ``sents``, a burst after each ``pause_s``, between ``start`` and
+    ``stop``. ``names`` says their names, by their numbers; else a broker does."""
+
+    def __init__(
+        self,
+        client: Any,
+        sents: Sequence[Sent],
+        *,
+        pause_s: float,
+        names: Mapping[int, str] | None = None,
+    ) -> None:
+        self.is_over = threading.Event()
+        self._client = client
+        self._sents = sents
+        self._pause_s = pause_s
+        self._names = names or {}
+        self._work = Work()
+
+    def start(self) -> None:
+        """Make all producers, then begin."""
+        for producer, sent in [(self._producer(sent), sent) for sent in self._sents]:
+            self._work.begin(self._produce, producer, sent)
+
+    def stop(self) -> None:
+        """Send no more, wait until everything is answered.
+
+        Raises what a thread ended by, and ``MessagesLost`` if a send was refused.
+        """
+        self.is_over.set()
+        self._work.join()
+        eventually(
+            lambda: sum(sent.waiting for sent in self._sents),
+            lambda waiting: waiting == 0,
+            CONFIRM_S_MAX,
+        )
+        refused = {sent.producer: dict(sent.refused) for sent in self._sents if sent.refused}
+        if refused:
+            raise MessagesLost(f"sends were refused, by producer: {refused}")
 
     def _producer(self, sent: Sent) -> Any:
         return self._client.create_producer(
             sent.topic,
+            producer_name=self._names.get(sent.producer),
             send_timeout_millis=0,
-            batching_enabled=sent.producer // self._topics % 2 == 0,
+            batching_enabled=sent.is_batching,
             max_pending_messages=PENDING_MAX,
             block_if_queue_full=True,
         )
 
     def _produce(self, producer: Any, sent: Sent) -> None:
-        while not self._is_over.wait(self._pause_s):
+        while not self.is_over.wait(self._pause_s):
             for _ in range(BURST):
                 number = sent.sent
 
@@ -140,8 +130,57 @@ class Load:
                 key = str(sent.producer)
                 producer.send_async(sent.payload(), answered, partition_key=key)
 
+
+class Load:
+    """Load on a cluster, between ``start`` and ``stop``; ``rate`` messages a second in all."""
+
+    def __init__(self, client: Any, rate: int, topics: int = TOPICS) -> None:
+        self.all_sent = [
+            Sent(number, f"{NAMESPACE}/load-{number % topics}", number // topics % 2 == 0)
+            for number in range(topics * PRODUCERS_A_TOPIC)
+        ]
+        self._client = client
+        pause_s = BURST * len(self.all_sent) / rate
+        self._producing = Producing(client, self.all_sent, pause_s=pause_s)
+        self._consuming = Work()
+        self._is_answered = threading.Event()
+        # Beside the shared subscription each topic has one that keeps an order.
+        self.ordered = [
+            Ordered(topic, kind, sents)
+            for (topic, sents), kind in zip(self.topics.items(), cycle(KINDS), strict=False)
+        ]
+
+    @property
+    def topics(self) -> dict[str, list[Sent]]:
+        """The producers' records by topic."""
+        return by_topic(self.all_sent)
+
+    def start(self) -> None:
+        """Subscribe everywhere, then begin."""
+        topics = self.topics
+        shared = [(subscribe(self._client, topic), topics[topic]) for topic in topics]
+        in_order = [
+            (subscribe_in_order(self._client, each), each)
+            for each in self.ordered
+            for _ in range(each.kind.consumers)
+        ]
+        for consumer, sents in shared:
+            self._consuming.begin(self._consume, consumer, sents)
+        for consumer, ordered in in_order:
+            self._consuming.begin(self._consume_in_order, consumer, ordered)
+        self._producing.start()
+
+    def stop(self) -> None:
+        """Send no more, wait until everything is answered, acknowledge no more.
+
+        Raises what a thread ended by, and ``MessagesLost`` if a send was refused.
+        """
+        self._producing.stop()
+        self._is_answered.set()
+        self._consuming.join()
+
     def _consume(self, consumer: Any, sents: list[Sent]) -> None:
-        while not self._is_over.is_set():
+        while not self._producing.is_over.is_set():
             try:
                 message = consumer.receive(RECEIVE_TIMEOUT_MS)
             except pulsar.Timeout:
@@ -168,6 +207,14 @@ class Load:
             acknowledge(consumer, message)
         consumer.close()
         ordered.check_complete()
+
+
+def by_topic(sents: Sequence[Sent]) -> dict[str, list[Sent]]:
+    """The producers' records by topic."""
+    topics: dict[str, list[Sent]] = {}
+    for sent in sents:
+        topics.setdefault(sent.topic, []).append(sent)
+    return topics
 
 
 def subscribe_in_order(client: Any, ordered: Ordered) -> Any:

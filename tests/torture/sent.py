@@ -44,6 +44,7 @@ class Sent:
 
     producer: int
     topic: str
+    is_batching: bool = False
     sent: int = 0
     confirmed: bytearray = field(default_factory=bytearray)
     delivered: bytearray = field(default_factory=bytearray)

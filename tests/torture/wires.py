@@ -1,9 +1,10 @@
-"""Parts the brokers of a cluster from ZooKeeper, each alone, in one direction or in both.
+"""Relays that hold back what goes through them, in one direction or in both, or break off.
 
-Each broker has a relay to ZooKeeper, on a thread of the torture's process, and is told its address
-in place of ZooKeeper's. A broker that is cut off still reaches bookies and clients: it must give up
-by itself what others take over. ``python -m tests.torture.wires``, with the options of ``geminga
-cluster up``, is the cluster whose brokers are wired so.
+``Wires`` parts the brokers of a cluster from ZooKeeper, each alone. Each broker has a relay to
+ZooKeeper, on a thread of the torture's process, and is told its address in place of ZooKeeper's. A
+broker that is cut off still reaches bookies and clients: it must give up by itself what others take
+over. ``python -m tests.torture.wires``, with the options of ``geminga cluster up``, is the cluster
+whose brokers are wired so.
 """
 
 from __future__ import annotations
@@ -30,66 +31,96 @@ LOCALHOST = "127.0.0.1"
 START_S_MAX = 10.0
 
 
-class Wires:
-    """A relay to ZooKeeper for each of ``brokers``; used with ``with``, from one thread."""
+class Relays:
+    """A relay to each of ``targets``, addresses by name; used with ``with``, from one thread."""
 
-    def __init__(self, brokers: Sequence[str]) -> None:
-        self._reserved = ReservedPort(LOCALHOST, 0)
-        self._brokers = brokers
+    def __init__(self, targets: Mapping[str, str]) -> None:
+        self._targets = targets
         self._wires: dict[str, Wire] = {}
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="wires", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
         self._stack = AsyncExitStack()
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """What the cluster is told, so that its ZooKeeper is where the relays lead."""
-        return ("--zookeeper-port", str(self._reserved.port))
-
-    @property
     def addresses(self) -> dict[str, str]:
-        """Where each broker finds ZooKeeper, while the relays are there."""
+        """Where each target is found, while the relays are there."""
         return {name: wire.address for name, wire in self._wires.items()}
 
     def __enter__(self) -> Self:
         self._thread.start()
         self._run(self._open())
-        os.environ[VARIABLE] = json.dumps(self.addresses)
         return self
 
     def __exit__(self, *_: object) -> None:
-        del os.environ[VARIABLE]
-        for broker in self._brokers:
-            self.heal(broker)
+        for name in self._targets:
+            self.heal(name)
         self._run(self._stack.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(START_S_MAX)
         self._loop.close()
-        self._reserved.close()
 
-    def cut(self, broker: str, *, requests: bool, answers: bool) -> None:
-        """Hold back the broker's ``requests`` to ZooKeeper, or its ``answers``, until ``heal``."""
-        wire = self._wires[broker]
+    def cut(self, name: str, *, requests: bool, answers: bool) -> None:
+        """Hold back the ``requests`` to the target, or its ``answers``, until ``heal``."""
+        wire = self._wires[name]
         if requests:
             self._call(wire.requests.clear)
         if answers:
             self._call(wire.answers.clear)
 
-    def heal(self, broker: str) -> None:
+    def refuse(self, name: str) -> None:
+        """Break all connections to the target, and let none be made until ``heal``. What is on its
+        way is lost."""
+        wire = self._wires[name]
+
+        def refuse() -> None:
+            wire.refuses = True
+            wire.cut()
+
+        self._call(refuse)
+
+    def heal(self, name: str) -> None:
         """Let everything through, first what has waited."""
-        self._call(self._wires[broker].requests.set)
-        self._call(self._wires[broker].answers.set)
+        wire = self._wires[name]
+
+        def heal() -> None:
+            wire.refuses = False
+            wire.requests.set()
+            wire.answers.set()
+
+        self._call(heal)
 
     async def _open(self) -> None:
-        for name in self._brokers:
-            wire = Wire(f"{LOCALHOST}:{self._reserved.port}")
-            self._wires[name] = await self._stack.enter_async_context(wire)
+        for name, target in self._targets.items():
+            self._wires[name] = await self._stack.enter_async_context(Wire(target))
 
     def _run(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(START_S_MAX)
 
     def _call(self, change: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(change)
+
+
+class Wires(Relays):
+    """A relay to ZooKeeper for each of ``brokers``."""
+
+    def __init__(self, brokers: Sequence[str]) -> None:
+        self._reserved = ReservedPort(LOCALHOST, 0)
+        super().__init__(dict.fromkeys(brokers, f"{LOCALHOST}:{self._reserved.port}"))
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What the cluster is told, so that its ZooKeeper is where the relays lead."""
+        return ("--zookeeper-port", str(self._reserved.port))
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        os.environ[VARIABLE] = json.dumps(self.addresses)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        del os.environ[VARIABLE]
+        super().__exit__(*error)
+        self._reserved.close()
 
 
 def main() -> int:
