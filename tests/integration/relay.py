@@ -67,7 +67,8 @@ class Wire:
         try:
             while chunk := await reader.read(65536):
                 await gate.wait()
-                if not self.is_deaf:
+                # Whose end is gone is told so when answers come through again.
+                if not self.is_deaf and not writer.transport.is_closing():
                     writer.write(chunk)
         except OSError:
             pass
