@@ -54,7 +54,7 @@ class Relays:
     def __exit__(self, *_: object) -> None:
         for name in self._targets:
             self.heal(name)
-        self._run(self._stack.aclose())
+        self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(START_S_MAX)
         self._loop.close()
@@ -92,6 +92,14 @@ class Relays:
     async def _open(self) -> None:
         for name, target in self._targets.items():
             self._wires[name] = await self._stack.enter_async_context(Wire(target))
+
+    async def _close(self) -> None:
+        await self._stack.aclose()
+        # Whatever still waits for one end to say something.
+        carrying = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in carrying:
+            task.cancel()
+        await asyncio.gather(*carrying, return_exceptions=True)
 
     def _run(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(START_S_MAX)
