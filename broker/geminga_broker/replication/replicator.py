@@ -37,7 +37,7 @@ from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageIdData
 from geminga_protocol.pulsar.replication import (
-    replicated_payload,
+    replicated_front,
     replicator_producer,
     stored_metadata,
 )
@@ -363,9 +363,10 @@ class Replicator(Service):
             return metadata.schema_version
         messages = metadata.num_messages_in_batch
         is_chunk = metadata.HasField("chunk_id")
-        sent = replicated_payload(
+        body = memoryview(payload)[body_start:]
+        front = replicated_front(
             metadata,
-            payload[body_start:],
+            body,
             source=route.source,
             position=position,
             schema_version=self._schemas.of(metadata.schema_version),
@@ -373,11 +374,14 @@ class Replicator(Service):
         self._position = position
         self._newest = Outstanding(position, clock.monotonic(), position)
         number = next(self._numbers)
-        channel.send(sent, number, self._newest, num_messages=messages, is_chunk=is_chunk)
+        channel.send(
+            body, number, self._newest, front=front, num_messages=messages, is_chunk=is_chunk
+        )
+        size_bytes = len(front) + len(body)
         if self._limiter is not None:
-            self._limiter.take(messages, len(sent))
+            self._limiter.take(messages, size_bytes)
         self.messages_out += messages
-        self.bytes_out += len(sent)
+        self.bytes_out += size_bytes
         return None
 
     def _passed(self, position: Position) -> None:

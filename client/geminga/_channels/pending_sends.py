@@ -17,14 +17,15 @@ ContextT = TypeVar("ContextT")
 
 @dataclass(frozen=True, slots=True)
 class PendingSend(Generic[ContextT]):
-    """One SEND: its frame in two pieces, kept to be sent again on another connection.
+    """One SEND: its frame in two pieces, kept to be sent again on another connection. Most of its
+    payload is the second.
 
     ``context`` is what its sender knows it by.
     """
 
     sequence_id: int
     head: bytes
-    payload: bytes
+    payload: bytes | memoryview
     deadline_s: float
     context: ContextT
 

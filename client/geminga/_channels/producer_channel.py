@@ -125,29 +125,32 @@ class ProducerChannel(Channel, Generic[ContextT]):
 
     def send(
         self,
-        payload: bytes,
+        payload: bytes | memoryview,
         sequence_id: int,
         context: ContextT,
         *,
+        front: bytes = b"",
         num_messages: int = 1,
         highest_sequence_id: int = 0,
         is_chunk: bool = False,
     ) -> None:
         """Send a payload, be there room or not; without a broker it waits for one.
 
-        A batch says how many messages are in it, and the sequence id of its last one. Raises the
-        error that ended the channel.
+        A batch says how many messages are in it, and the sequence id of its last one. A payload
+        may come in two pieces: ``front`` is its beginning. Raises the error that ended the channel.
         """
         if self.error is not None:
             raise self.error
         head = encode_send(
             self.id,
             sequence_id,
-            len(payload),
+            len(front) + len(payload),
             num_messages=num_messages,
             highest_sequence_id=highest_sequence_id,
             is_chunk=is_chunk,
         )
+        if front:
+            head += front
         timeout_s = self._options.send_timeout_s
         deadline_s = math.inf if timeout_s is None else self._loop.time() + timeout_s
         self._pending.add(PendingSend(sequence_id, head, payload, deadline_s, context))

@@ -39,6 +39,9 @@ from geminga_protocol.pulsar.frames import (
 
 log = logging.getLogger(__name__)
 
+# Frames that are larger on average go to the transport one by one: joining them would copy them.
+JOINED_BYTES_MAX = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
@@ -127,7 +130,7 @@ class Connection(asyncio.Protocol):
         self._watchers: dict[int, Callable[[], None]] = {}
         self.watches_topics = False  # can the broker?
         self.tells_source_positions = False  # in the receipts of a replicator?
-        self._outgoing: list[bytes] = []
+        self._outgoing: list[bytes | memoryview] = []
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._ping_timer: asyncio.TimerHandle | None = None
@@ -225,7 +228,7 @@ class Connection(asyncio.Protocol):
 
     # ---- writing
 
-    def write(self, *frames: bytes) -> None:
+    def write(self, *frames: bytes | memoryview) -> None:
         """Send whole frames, at the end of this turn of the loop; lost if the connection is."""
         if self._transport is None:
             return
@@ -234,9 +237,14 @@ class Connection(asyncio.Protocol):
         self._outgoing.extend(frames)
 
     def _flush(self) -> None:
-        if self._outgoing and self._transport is not None:
-            self._transport.write(b"".join(self._outgoing))
-        self._outgoing.clear()
+        frames = self._outgoing
+        if frames and self._transport is not None:
+            size_bytes = sum(map(len, frames))
+            if size_bytes > len(frames) * JOINED_BYTES_MAX:
+                self._transport.writelines(frames)
+            else:
+                self._transport.write(b"".join(frames))
+        frames.clear()
 
     async def request(self, command: BaseCommand) -> BaseCommand:
         """Send a command that is answered, and wait for the answer.

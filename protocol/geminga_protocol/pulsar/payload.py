@@ -200,6 +200,13 @@ def encode_payload(metadata: MessageMetadata, body: bytes) -> bytes:
     return CHECKSUM_HEAD.pack(CHECKSUM_MAGIC, crc32c(covered)) + covered
 
 
+def encode_front(metadata: MessageMetadata, body: memoryview) -> bytes:
+    """What of a payload with its checksum stands in front of ``body``, which is not copied."""
+    encoded = metadata.SerializeToString()
+    covered = SIZE.pack(len(encoded)) + encoded
+    return CHECKSUM_HEAD.pack(CHECKSUM_MAGIC, crc32c(body, crc32c(covered))) + covered
+
+
 def split_batch(body: bytes, num_messages: int) -> list[tuple[SingleMessageMetadata, bytes]]:
     """The messages of an uncompressed batch body, each with its own metadata.
 

@@ -11,7 +11,7 @@ Apache Pulsar 4.0.6.
 from __future__ import annotations
 
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
-from geminga_protocol.pulsar.payload import encode_payload, metadata_bounds
+from geminga_protocol.pulsar.payload import encode_front, metadata_bounds
 from geminga_protocol.pulsar.protobuf import parse_message
 
 REPLICATOR_PREFIX = "pulsar.repl"
@@ -66,17 +66,19 @@ def stored_metadata(payload: bytes) -> tuple[MessageMetadata, int]:
     return parse_message(MessageMetadata, payload[start:body_start]), body_start
 
 
-def replicated_payload(
+def replicated_front(
     metadata: MessageMetadata,
-    body: bytes,
+    body: memoryview,
     *,
     source: str,
     position: SourcePosition,
     schema_version: bytes = b"",
 ) -> bytes:
-    """The payload to send to another cluster, with a checksum of its own; changes ``metadata``.
+    """What stands in front of ``body`` in the payload to send to another cluster, which has a
+    checksum of its own; changes ``metadata``.
 
-    The body stays as it is stored, compressed or encrypted. ``schema_version`` is the one that the
+    The body stays as it is stored, compressed or encrypted, and is not copied: it may be a large
+    batch. ``schema_version`` is the one that the
     remote cluster has for the schema of the message, empty for none. A transaction belongs to its
     own cluster, and is over when its messages are replicated.
     """
@@ -96,4 +98,4 @@ def replicated_payload(
             metadata.properties.add(key=key, value=value)
     ledger_id, entry_id = position
     metadata.properties.add(key=SOURCE_POSITION_PROPERTY, value=f"{ledger_id}:{entry_id}")
-    return encode_payload(metadata, body)
+    return encode_front(metadata, body)

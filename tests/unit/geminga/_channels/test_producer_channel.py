@@ -111,6 +111,21 @@ async def test_a_payload_is_sent_as_it_is(channels: Channels, broker: FakeBroker
     assert sender.stored == {7: 0}
 
 
+@pytest.mark.parametrize("size", [0, 100, 100_000])
+async def test_a_payload_in_two_pieces_is_one_frame_and_so_it_is_when_it_is_sent_again(
+    channels: Channels, broker: FakeBroker, size: int
+) -> None:
+    came: list[bytes] = []
+    broker.on(BaseCommand.SEND, lambda _, __, payload: came.append(payload))
+    sender = await opened(channels)
+    batch = batch_payload(b"a" * size, b"b")
+    sender.channel.send(memoryview(batch)[60:], 0, 0, front=batch[:60])
+    await until(lambda: len(came) == 1)
+    broker.drop_connections()
+    await until(lambda: len(came) == 2)
+    assert came == [batch, batch]
+
+
 async def test_the_broker_tells_name_and_last_sequence_id(
     channels: Channels, broker: FakeBroker
 ) -> None:

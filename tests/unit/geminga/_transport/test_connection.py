@@ -281,3 +281,26 @@ async def test_a_broker_that_closes_is_said_to_have_closed(
     connection = await connect(network)
     with pytest.raises(ConnectionLost, match="the broker closed it"):
         await connection.ready()
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(100, []), (100_000, [50, 100_000, 50, 100_000])])
+async def test_large_frames_are_not_copied_to_be_written_together(
+    network: FakeNetwork,
+    broker: FakeBroker,
+    size: int,
+    pieces: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+
+    def note(_: FakeTransport, frames: list[bytes | memoryview]) -> None:
+        seen.extend(map(len, frames))
+
+    monkeypatch.setattr(FakeTransport, "writelines", note)
+    connection = await connect(network)
+    await connection.ready()
+    connection.write(bytes(50), bytes(size))
+    connection.write(bytes(50), memoryview(bytes(size)))
+    broker.session.write(PING)
+    await until(lambda: bool(broker.of_type(BaseCommand.PONG)) or bool(seen))
+    assert seen == pieces

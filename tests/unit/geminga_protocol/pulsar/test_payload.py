@@ -22,6 +22,7 @@ from geminga_protocol.pulsar.payload import (
     COPY_BYTES_MAX,
     encode_batch,
     encode_broker_entry,
+    encode_front,
     encode_numbered_batch,
     encode_payload,
     is_usual_metadata,
@@ -59,7 +60,9 @@ def test_payloads_of_official_clients_are_opened_and_made_again(
         assert verify_checksum(payload, 0, len(payload))
         metadata, body_start = open_payload(payload, 0, len(payload))
         assert metadata == parse_metadata(payload)
-        assert encode_payload(metadata, payload[body_start:]) == payload
+        body = payload[body_start:]
+        assert encode_payload(metadata, body) == payload
+        assert encode_front(metadata, memoryview(body)) + body == payload
 
 
 def test_a_changed_byte_is_noticed_wherever_it_is() -> None:

@@ -10,7 +10,7 @@ from geminga_protocol.pulsar.replication import (
     SOURCE_POSITION_PROPERTY,
     is_replicator,
     remote_of_cursor,
-    replicated_payload,
+    replicated_front,
     replicator_cursor,
     replicator_producer,
     source_position,
@@ -52,9 +52,8 @@ def test_an_entry_is_sent_with_its_origin_and_its_position_and_is_otherwise_as_s
         BODY,
     )
     said, body_start = stored_metadata(stored)
-    sent = replicated_payload(
-        said, stored[body_start:], source="east", position=(3, 9), schema_version=b"\1"
-    )
+    body = memoryview(stored)[body_start:]
+    sent = replicated_front(said, body, source="east", position=(3, 9), schema_version=b"\1") + body
     opened, start = open_payload(sent, 0, len(sent))
     assert sent[start:] == BODY
     assert opened == metadata(
@@ -77,7 +76,7 @@ def test_what_a_client_calls_its_position_is_not_taken_for_one() -> None:
             api.KeyValue(key="a", value="b"),
         ]
     )
-    sent = replicated_payload(forged, BODY, source="east", position=(3, 9))
+    sent = replicated_front(forged, memoryview(BODY), source="east", position=(3, 9)) + BODY
     assert source_position(open_payload(sent, 0, len(sent))[0]) == (3, 9)
 
 

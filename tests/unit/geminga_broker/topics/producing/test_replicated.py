@@ -20,7 +20,7 @@ from geminga_broker.topics.producing.replicated import NO_POSITION, ReplicatorPr
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.integers import UINT64_MAX
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_protocol.pulsar.replication import replicated_payload, replicator_producer
+from geminga_protocol.pulsar.replication import replicated_front, replicator_producer
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.coordination import Coordination
 
@@ -58,9 +58,15 @@ async def connected(
     return producer, session
 
 
+def replicated(metadata: api.MessageMetadata, body: bytes, entry_id: int) -> bytes:
+    """A payload as the replicator of ``east`` sends it."""
+    front = replicated_front(metadata, memoryview(body), source="east", position=(5, entry_id))
+    return front + body
+
+
 def payload(entry_id: int, *, size: int = 1) -> bytes:
     metadata = api.MessageMetadata(producer_name="p", sequence_id=7, publish_time=1)
-    return replicated_payload(metadata, b"m" * size, source="east", position=(5, entry_id))
+    return replicated(metadata, b"m" * size, entry_id)
 
 
 def send(producer: Producer, payloads: Iterable[bytes]) -> None:
@@ -127,13 +133,13 @@ async def test_what_follows_a_refused_head_is_not_stored_before_it(
 def delayed(entry_id: int) -> bytes:
     metadata = api.MessageMetadata(producer_name="p", sequence_id=7, publish_time=1)
     metadata.deliver_at_time = metadata.publish_time + 5000
-    return replicated_payload(metadata, b"m", source="east", position=(5, entry_id))
+    return replicated(metadata, b"m", entry_id)
 
 
 def encrypted(entry_id: int) -> bytes:
     metadata = api.MessageMetadata(producer_name="p", sequence_id=7, publish_time=1)
     metadata.encryption_keys.add(key="k", value=b"v")
-    return replicated_payload(metadata, b"m", source="east", position=(5, entry_id))
+    return replicated(metadata, b"m", entry_id)
 
 
 def limit_delays(policies: EffectivePolicies) -> EffectivePolicies:
