@@ -138,6 +138,25 @@ def _idle_topics() -> Iterator[Reported]:
         yield Reported("", scenario, phase, "broker_mb", "MB PSS in all")
 
 
+def _geo() -> Iterator[Reported]:
+    """Two clusters on this machine; 1 KB messages."""
+    for kind in ("batched", "single"):
+        title, replicate = f"replicate a backlog, {kind}", f"{kind} replicate"
+        yield Reported(title, "geo", replicate, "cpu_us", "us CPU of the sender")
+        yield Reported("", "geo", replicate, "times_delivery", "times a delivery", Budget(1.2))
+        yield Reported("", "geo", replicate, "per_s", "/s")
+    for title, phase, figure, unit, budget in (
+        ("replicate at half the rate", "steady", "per_s", "/s", None),
+        ("", "steady", "backlog_max", "entries left, the most", None),
+        ("", "steady", "backlog_end", "entries left, in the end", None),
+        ("", "steady", "left_s", "s to the end of them", Budget(1)),
+    ):
+        yield Reported(title, "geo", phase, figure, unit, budget)
+    yield Reported("receipt to the other cluster", "geo", "lag", "p50_ms", "ms p50")
+    yield Reported("", "geo", "lag", "p99_ms", "ms p99", Budget(10))
+    yield from _latency("end to end in one of the two", "geo", "local")
+
+
 def _clients(scenario: str, title: str, one_by_one: float) -> Iterator[Reported]:
     """The client library, in CPU of its process, which must not cost more than the official one."""
     for work, phase, times_official in (
@@ -214,6 +233,7 @@ REPORTED: tuple[Reported, ...] = (
     Reported("client: import geminga", "import", "import", "cpu_ms", "ms CPU", Budget(150)),
     *_catch_up("catch-up", "read a backlog", at_least(200)),
     *_catch_up("catch-up-unequal", "the same, unequal batches"),
+    *_geo(),
     *_idle_topics(),
     Reported("memory after the loads", "memory", "after loads", "pss_mb", "MB PSS"),
     Reported("exec to READY", "startup", "startup", "ready_s", "s"),

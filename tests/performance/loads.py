@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pulsar
 from tests.performance.measure import Figures, LoadFailed, Measure, Phases, percentiles
@@ -103,7 +104,7 @@ def throughput(server: Server, *, messages: int, size: int, batched: bool) -> Ph
     """
     with subscribed_topic(server) as topic:
         published = publish(server, topic, messages, size, batched=batched)
-        delivered = _drain(server, topic, messages)
+        delivered = drain(server, topic, messages)
     return {"publish": published, "deliver": delivered}
 
 
@@ -137,7 +138,7 @@ def publish(
     return measure.figures(messages)
 
 
-def _drain(server: Server, topic: str, messages: int) -> Figures:
+def drain(server: Server, topic: str, messages: int) -> Figures:
     """Subscribing and closing are in the measure: closing flushes the last acknowledgements."""
     unpack = NUMBER.unpack_from
     with client_of(server) as client:
@@ -189,16 +190,33 @@ def synchronous(server: Server, *, messages: int, size: int) -> Phases:
 
 def end_to_end(server: Server, *, rate: int, seconds: float, size: int) -> Phases:
     """``rate`` unbatched messages a second, a consumer attached: until receipt, until arrival."""
-    total = int(rate * seconds)
+    with subscribed_topic(server) as topic:
+        took = paced(server, server, topic, rate=rate, total=int(rate * seconds), size=size)
+    return {
+        "receipt": percentiles(took.acknowledged_ms),
+        "arrival": took.figures | percentiles(took.arrived_ms),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Of each message in its order how long it took to its receipt, and to a consumer."""
+
+    acknowledged_ms: list[float]
+    arrived_ms: list[float]
+    figures: Figures
+
+
+def paced(
+    server: Server, consuming: Server, topic: str, *, rate: int, total: int, size: int
+) -> Took:
+    """Send ``total`` unbatched messages, ``rate`` a second, to ``server``; a consumer of
+    ``consuming`` takes them."""
     receipts = Receipts(total)
     acknowledged_ms: list[float] = []
     arrived_ms: list[float] = []
 
-    with (
-        subscribed_topic(server) as topic,
-        client_of(server) as receiving,
-        client_of(server) as sending,
-    ):
+    with client_of(consuming) as receiving, client_of(server) as sending:
         consumer = subscribe(receiving, topic)
         producer = sending.create_producer(topic, batching_enabled=False)
 
@@ -220,10 +238,7 @@ def end_to_end(server: Server, *, rate: int, seconds: float, size: int) -> Phase
             receiver.join()
     if len(arrived_ms) != total:
         raise LoadFailed(f"{len(arrived_ms)} of {total} messages arrived")
-    return {
-        "receipt": percentiles(acknowledged_ms),
-        "arrival": measure.figures(total) | percentiles(arrived_ms),
-    }
+    return Took(acknowledged_ms, arrived_ms, measure.figures(total))
 
 
 def _receive(consumer: pulsar.Consumer, total: int, arrived_ms: list[float]) -> None:

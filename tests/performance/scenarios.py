@@ -13,6 +13,7 @@ from tests.performance.catch_up import catch_up, catch_up_unequal
 from tests.performance.client_topics import client_topics
 from tests.performance.clients import clients, importing
 from tests.performance.crowds import KEY_SHARED, SHARED, crowd, many_topics
+from tests.performance.geo import geo
 from tests.performance.idle_topics import idle_topics
 from tests.performance.loads import end_to_end, synchronous, throughput
 from tests.performance.measure import Phases
@@ -107,6 +108,7 @@ LOADS = (
 STARTS: Mapping[str, Callable[[Rival, Path, float], Phases]] = {
     "catch-up": catch_up,
     "catch-up-unequal": catch_up_unequal,
+    "geo": geo,
     "idle-topics": idle_topics,
     "startup": lambda rival, directory, _: startup(rival, directory),
 }

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,9 +71,16 @@ class Server:
         """Seconds of CPU of all processes, every bookie's included."""
         return self.program.processes.cpu_s()
 
-    def web(self, method: str, path: str, *, timeout_s: float = WEB_TIMEOUT_S) -> tuple[int, bytes]:
+    def web(
+        self, method: str, path: str, body: object = None, *, timeout_s: float = WEB_TIMEOUT_S
+    ) -> tuple[int, bytes]:
         """Status and body of one REST request; (0, b"") where nobody answers."""
-        request = urllib.request.Request(self.web_url + path, method=method)
+        request = urllib.request.Request(
+            self.web_url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={} if body is None else {"Content-Type": "application/json"},
+        )
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as answer:
                 return answer.status, answer.read()
@@ -95,6 +102,10 @@ class Rival(Protocol):
     @property
     def name(self) -> str:
         """Its name in the table."""
+        ...
+
+    def of_cluster(self, name: str) -> Rival:
+        """The same as a cluster of that name, which replicates all that a topic has."""
         ...
 
     def command(self, directory: Path, ports: Ports) -> list[str]:
@@ -128,6 +139,12 @@ class Geminga:
     executable: Sequence[str]
     bookies: int = 1
     name: str = "Geminga"
+    # None for a cluster that is alone.
+    cluster: str | None = None
+
+    def of_cluster(self, name: str) -> Geminga:
+        """The same as a cluster of that name, which replicates all that a topic has."""
+        return replace(self, cluster=name)
 
     def command(self, directory: Path, ports: Ports) -> list[str]:
         """All of it on ``directory``; ZooKeeper takes any port."""
@@ -140,12 +157,13 @@ class Geminga:
             f"--bookie-port={ports.bookie}",
             f"--num-bookies={self.bookies}",
             "--zookeeper-port=0",
+            *([] if self.cluster is None else [f"--cluster={self.cluster}"]),
         ]
 
     def environment(self, directory: Path) -> dict[str, str]:
-        """None."""
+        """That of a cluster that is not alone."""
         del directory
-        return {}
+        return {} if self.cluster is None else {"GEMINGA_BROKER_REPLICATION__START_AT": "earliest"}
 
     def is_ready(self, server: Server) -> bool:
         """It prints a line that begins with READY."""
@@ -178,6 +196,11 @@ class Pulsar:
 
     home: Path
     name: str = "Pulsar"
+    cluster: str | None = None
+
+    def of_cluster(self, name: str) -> Pulsar:
+        """The same as a cluster of that name, which replicates all that a topic has."""
+        return replace(self, cluster=name)
 
     def command(self, directory: Path, ports: Ports) -> list[str]:
         """Write its configuration; returns what starts it."""
@@ -205,6 +228,11 @@ class Pulsar:
             ("listeningInterface", "lo"),
             ("allowLoopback", "true"),
             ("httpServerEnabled", "false"),
+            *(
+                []
+                if self.cluster is None
+                else [("clusterName", self.cluster), ("replicationStartAt", "earliest")]
+            ),
         ):
             text = re.sub(rf"^{key}=.*\n", "", text, flags=re.MULTILINE) + f"\n{key}={value}\n"
         return text
