@@ -95,11 +95,10 @@ class Relays:
 
     async def _close(self) -> None:
         await self._stack.aclose()
-        # Whatever still waits for one end to say something.
+        # Whoever carries something finds that both ends are gone.
         carrying = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in carrying:
-            task.cancel()
-        await asyncio.gather(*carrying, return_exceptions=True)
+        if carrying:
+            await asyncio.wait(carrying, timeout=START_S_MAX / 2)
 
     def _run(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(START_S_MAX)
