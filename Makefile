@@ -93,7 +93,7 @@ bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache 
 docs: $(BIN)/.develops  ## build the reference of the client and the plugin for pytest: docs/reference/index.html
 	$(BIN)/python -m pdoc --no-show-source --output-directory docs/reference geminga geminga.sync geminga.arrow pytest_geminga
 
-torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their power and links, miss nothing (55 min)
+torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their power and links, miss nothing (60 min)
 	$(BIN)/python -m tests.torture $(ARGS)
 
 simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless told (40 min)

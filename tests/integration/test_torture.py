@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.cluster_process import ClusterProcess, StandaloneProcess
-from tests.torture.geo import NAMES, GeoSiege, besiege_clusters, three_clusters
+from tests.torture.geo import LOSS, NAMES, GeoSiege, besiege_clusters, three_clusters
 from tests.torture.killer import TARGETS
 from tests.torture.links import Cut
 from tests.torture.sent import MessagesLost
@@ -98,12 +98,9 @@ def test_three_clusters_have_each_message_once_whatever_is_killed_and_cut(tmp_pa
     """Any part of each, each as a whole, and the links between them."""
     with three_clusters(tmp_path) as clusters:
         outcome = besiege_clusters(clusters, GeoSiege(seconds=60.0, seed=4, pause_s_max=10.0))
-    held = {
-        name: sum(each.messages for each in of.values()) for name, of in outcome.contents.items()
-    }
-    assert held == dict.fromkeys(NAMES, outcome.sent)
+    assert outcome.held == dict.fromkeys(NAMES, outcome.sent)
     assert outcome.sent > 1000
-    assert outcome.strikes
+    assert outcome.strikes[LOSS] >= 1
     assert outcome.cuts
 
 

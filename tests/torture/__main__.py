@@ -138,7 +138,8 @@ def _options() -> argparse.Namespace:
     add("--ordeal", action="append", choices=ORDEALS, help="only this one; may be repeated")
     add("--seed", type=int, default=1)
     add("--directory", type=Path, default=DIRECTORY)
-    add("--minutes", type=float, default=10.0, help="of each siege")
+    add("--minutes", type=float, default=10.0, help="of each siege of one cluster")
+    add("--geo-minutes", type=float, default=15.0, help="of the siege of three clusters")
     add("--rate", type=int, default=1000, help="messages a second in a siege")
     add("--lines", type=int, default=1_000_000, help="of the text")
     add("--bytes", type=int, default=100_000_000, help="of the text")
@@ -166,7 +167,7 @@ def _siege(options: argparse.Namespace, *, has_power_cuts: bool = False) -> Sieg
 
 def _geo_siege(options: argparse.Namespace) -> GeoSiege:
     return GeoSiege(
-        seconds=options.minutes * 60, seed=options.seed, rate=options.rate // GEO_RATE_PART
+        seconds=options.geo_minutes * 60, seed=options.seed, rate=options.rate // GEO_RATE_PART
     )
 
 

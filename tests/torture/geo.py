@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -52,8 +52,10 @@ OPTIONS = ("--hang-limit", "0")
 TOPICS = 3
 # Of each cluster; one of them sends batches.
 PRODUCERS_A_TOPIC = 2
-# Of all strikes so many take a whole cluster.
-LOSS_PROBABILITY = 0.1
+# One of so many strikes takes a whole cluster, the first time it is the second: even a short run,
+# in which few strikes have room, loses one.
+LOSS_EACH = 10
+LOSS = "a whole cluster lost"
 LOST_S_MIN, LOST_S_MAX = 1.0, 20.0
 WHOLE_S_MAX = 180.0
 # When all is whole: until everything is in all clusters.
@@ -278,16 +280,29 @@ def _strike(
     }
     counts: Counter[str] = Counter()
     end = time.monotonic() + siege.seconds
-    while time.monotonic() < end:
-        name = chance.choice(list(clusters))
-        if chance.random() < LOSS_PROBABILITY:
+    for name, is_lost in turns(chance, list(clusters)):
+        if is_lost:
             lose(clusters[name], chance.uniform(LOST_S_MIN, LOST_S_MAX))
-            counts["a whole cluster lost"] += 1
+            counts[LOSS] += 1
         else:
             strikers[name].strike(next(plans[name]))
+        if time.monotonic() > end:
+            break
     for striker in strikers.values():
         counts.update(striker.counts)
     return counts
+
+
+def turns(chance: Random, names: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Which cluster is struck next and whether all of it is lost, for ever.
+
+    Each is lost as often as the others, in random order.
+    """
+    while True:
+        for lost in chance.sample(names, len(names)):
+            for number in range(LOSS_EACH):
+                is_lost = number == 1
+                yield lost if is_lost else chance.choice(names), is_lost
 
 
 def lose(cluster: ClusterProcess, lost_s: float) -> None:

@@ -4,10 +4,21 @@ cluster, and found there; the clients are fakes."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
+from random import Random
 
 import pulsar
 import pytest
-from tests.torture.geo import NAMES, TOPICS, check_everywhere, everything, records, topic_of
+from tests.torture.geo import (
+    LOSS_EACH,
+    NAMES,
+    TOPICS,
+    check_everywhere,
+    everything,
+    records,
+    topic_of,
+    turns,
+)
 from tests.torture.sent import MessagesLost, Sent, payload_of
 from tests.torture.test_load import FakeClient
 
@@ -103,3 +114,11 @@ def test_a_message_that_is_in_no_cluster_is_found() -> None:
         each.topics[topic_of(0)].pop()
     with pytest.raises(MessagesLost, match="1 confirmed"):
         check_everywhere(clusters, sents)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_second_strike_takes_a_whole_cluster_and_each_is_taken_as_often(seed: int) -> None:
+    struck = list(islice(turns(Random(seed), NAMES), 2 * LOSS_EACH * len(NAMES)))
+    assert [is_lost for _, is_lost in struck[:3]] == [False, True, False]
+    assert sorted(name for name, is_lost in struck if is_lost) == sorted(2 * NAMES)
+    assert {name for name, is_lost in struck if not is_lost} == set(NAMES)
