@@ -15,6 +15,7 @@ from geminga_functions.errors import (
     PackageError,
     PackageRefused,
     PackageTooLarge,
+    StateTooLarge,
 )
 from geminga_functions.worker import Worker
 from geminga_protocol.pulsar.features import SERVER_VERSION
@@ -37,6 +38,7 @@ answer_error = answer_errors(
         InvalidName: 400,
         InvalidDefinition: 400,
         PackageTooLarge: 413,
+        StateTooLarge: 413,
         PackageRefused: 400,
         PackageError: 500,
         NotLeader: 503,

@@ -47,7 +47,7 @@ async def get_state(
 async def put_state(
     request: Request, facade: FacadeArg, name: NameArg, found: FoundArg
 ) -> Response:
-    """Set the value of a key. Raises ``RestError`` 400."""
+    """Set the value of a key. Raises ``RestError`` 400, ``StateTooLarge``."""
     del found
     key = path_value(request, "key")
     given: Any = None

@@ -46,6 +46,12 @@ class Component:
         self._configs = configs
         self._call = call
 
+    @property
+    def runs_on_loop(self) -> bool:
+        """Whether some of its methods do."""
+        methods = (getattr(self._made, name, None) for name in ("open", "read", "write", "close"))
+        return any(map(inspect.iscoroutinefunction, methods))
+
     async def open(self, context: Context) -> None:
         """Let it open. Raises ``FunctionNotLoaded``."""
         if not hasattr(self._made, "open"):

@@ -133,6 +133,8 @@ class Instance(Service):
         # In the thread that will run it: code may keep what belongs to a thread.
         stack.push_async_callback(self._end_thread)
         component = await self._load()
+        if self._may_use_state_on_loop(component):
+            await self._state.begin_use()
         if spec.secrets_provider:
             load = partial(load_secrets, loader, spec.secrets_provider, spec.secrets_config)
             self._secrets = await self._threads.run(load)
@@ -210,6 +212,11 @@ class Instance(Service):
                 is_user_error=True,
             )
         return None
+
+    def _may_use_state_on_loop(self, component: Component | None) -> bool:
+        if component is not None:
+            return component.runs_on_loop
+        return self._function.kind is not CallKind.PLAIN and self._function.takes_context
 
     async def _end_thread(self) -> None:
         # Not before the user's code has returned: until then the instance has not ended.

@@ -12,6 +12,14 @@ class StateStore(State, Protocol):
     """The state as one instance sees it. Reading and applying take no time, and are done in the
     thread of the user's code too."""
 
+    async def begin_use(self) -> None:
+        """Have what all instances have stored by now, and look for what they store from now on.
+
+        The first use in another thread than the loop's waits for that by itself; code on the loop
+        cannot wait: this is called before it. Raises ``GemingaError``.
+        """
+        ...
+
     async def commit(self) -> None:
         """Store what was applied, all together. Raises ``GemingaError``."""
         ...
@@ -60,10 +68,13 @@ class MemoryState:
             else:
                 self._values[key] = value
         for key, change in changes.counters.items():
-            before = 0 if change.is_removed else self.counter(key)
-            self._counters[key] = before + change.added
-            if change.is_removed and not change.added:
-                del self._counters[key]
+            if change.is_removed:
+                self._counters.pop(key, None)
+            if change.added is not None:
+                self._counters[key] = self.counter(key) + change.added
+
+    async def begin_use(self) -> None:
+        """There are no other instances."""
 
     async def commit(self) -> None:
         """There is nothing that it could be stored in."""

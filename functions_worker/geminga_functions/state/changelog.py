@@ -35,6 +35,7 @@ from geminga_functions.state.lanes import (
 from geminga_functions.state.local_copy import LocalCopy
 from geminga_functions.state.table import (
     COMMIT,
+    COUNT,
     MARK,
     MARK_RECORD,
     REST_LANE,
@@ -143,14 +144,16 @@ class ChangelogState(Service):
 
     def _use(self) -> None:
         """Lanes are looked for from now on. The first to use the state, in its thread, waits for
-        those that came since this was opened; the loop cannot wait, and has them a moment later.
+        those that came since this was opened; the loop cannot wait, and has them a moment later,
+        if ``begin_use`` was not called before.
         """
         if not self._is_used:
             if threading.get_ident() != self._loop_thread:
-                asyncio.run_coroutine_threadsafe(self._begin_use(), self._loop).result()
+                asyncio.run_coroutine_threadsafe(self.begin_use(), self._loop).result()
             self._is_used = True
 
-    async def _begin_use(self) -> None:
+    async def begin_use(self) -> None:
+        """As ``StateStore.begin_use``."""
         await self.refresh()
         self._is_used = True
 
@@ -193,7 +196,7 @@ class ChangelogState(Service):
         """As ``StateStore.commit_inputs``."""
         lane = lane_of_partition(partition)
         if not self._is_used and (changes.values or changes.counters):
-            await self._begin_use()
+            await self.begin_use()
         try:
             await self._store(
                 lane,
@@ -237,9 +240,11 @@ class ChangelogState(Service):
         """Follow all lanes of partitions, as lanes of others."""
         async with self._moving:
             lanes = [lane for lane in self._writers if lane.startswith(PARTITION_PREFIX)]
-            await _all(self._writers.pop(lane).close() for lane in lanes)
+            # First of all: a writer that cannot be closed writes nothing more either.
+            writers = [self._writers.pop(lane) for lane in lanes]
             self._behind.difference_update(lanes)
             self._made.difference_update(lanes)
+            await _all(writer.close() for writer in writers)
             await self._catch_up_all(lanes)
 
     def _fail(self, error: Exception) -> None:
@@ -329,7 +334,9 @@ class ChangelogState(Service):
     async def _read_anew(self, lane: str) -> geminga.Reader[bytes]:
         """Read a lane to its end, from where what is held of it ends; returns the reader.
 
-        What is held may be of an older topic of that name: then it is read from its beginning.
+        What is held may be of an older topic of that name: then it is read from its beginning. A
+        topic that holds no record may be a new one, or one that lost all it had: which of them
+        nothing says, and ``StateDamaged`` is raised.
         """
         with self._lock:
             is_held = lane in self._table.lanes
@@ -339,6 +346,10 @@ class ChangelogState(Service):
         except StateDamaged as error:
             if not is_held:
                 raise
+            if not await self._has_records(lane):
+                # What is held stays: without it the next one would take the lane for a new one.
+                reason = "its topic was emptied, and the copy on this worker's disk has it"
+                raise StateDamaged(lane, COUNT, reason) from error
             log.warning(
                 "what is held of a lane is not what the lane has: it is read from its beginning",
                 extra={"lane": lane, "error": str(error)},
@@ -433,11 +444,17 @@ class ChangelogState(Service):
         self._writers[lane] = writer
 
     async def _check_new(self, lane: str) -> None:
+        if await self._has_records(lane):
+            raise StateChanged(self._topic(lane))
+
+    async def _has_records(self, lane: str) -> bool:
+        """Whether a lane has more than the marks of its writers."""
         async with await self._reader(lane, None) as reader:
             while await reader.has_message_available():
                 keys = {each.key for each in await reader.read_many(READ_AT_ONCE)}
                 if keys - {MARK}:
-                    raise StateChanged(self._topic(lane))
+                    return True
+        return False
 
     async def _open_writer(self, lane: str) -> None:
         writer = await LaneWriter.open(self._client, lane, self._topic(lane))

@@ -37,11 +37,15 @@ class State(StateView, Protocol):
 
 @dataclass(slots=True)
 class CounterChange:
-    """``added`` to a counter, after it was removed or not. The sum, not the result, is kept: what
-    others add meanwhile is not lost."""
+    """``added`` to a counter, after it was removed or not; None where it was only removed. The sum,
+    not the result, is kept: what others add meanwhile is not lost."""
 
     is_removed: bool = False
-    added: int = 0
+    added: int | None = None
+
+    def add(self, amount: int) -> None:
+        """Add ``amount``, which may be 0, to what is added."""
+        self.added = (self.added or 0) + amount
 
 
 class Changes:
@@ -59,7 +63,7 @@ class Changes:
     def increment(self, key: str, amount: int) -> None:
         """Add to a counter, which is 0 at first."""
         self.is_used = True
-        self.counters.setdefault(key, CounterChange()).added += amount
+        self.counters.setdefault(key, CounterChange()).add(amount)
 
     def counter(self, key: str) -> int:
         """As ``StateView.counter``."""
@@ -67,14 +71,14 @@ class Changes:
         change = self.counters.get(key)
         if change is None:
             return self._base.counter(key)
-        return change.added + (0 if change.is_removed else self._base.counter(key))
+        return (change.added or 0) + (0 if change.is_removed else self._base.counter(key))
 
     def has_counter(self, key: str) -> bool:
         """As ``StateView.has_counter``."""
         change = self.counters.get(key)
         if change is None:
             return self._base.has_counter(key)
-        return bool(change.added) or (not change.is_removed and self._base.has_counter(key))
+        return change.added is not None
 
     def put(self, key: str, value: bytes) -> None:
         """Set the value of a key."""
@@ -100,8 +104,8 @@ class Changes:
         for key, later in changes.counters.items():
             if later.is_removed:
                 self.counters[key] = CounterChange(is_removed=True, added=later.added)
-            else:
-                self.counters.setdefault(key, CounterChange()).added += later.added
+            elif later.added is not None:
+                self.counters.setdefault(key, CounterChange()).add(later.added)
 
     @property
     def size(self) -> int:

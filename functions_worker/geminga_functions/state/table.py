@@ -12,7 +12,8 @@ A record is msgpack and stands under a key of its lane, so that compaction may k
 each key alone::
 
     v:KEY -> [1, version, bytes or nil]      a value, or that there is none
-    c:KEY -> [1, epoch, sum]                 what this lane has added to a counter
+    c:KEY -> [1, epoch, sum or nil]          what this lane has added to a counter, nil where it has
+                                             only removed it
     p:    -> [1, position, [[sequence id, properties, payload], ...]]
                                              up to which input the lane tells, in the lane of an
                                              input partition; the results of the last inputs
@@ -106,11 +107,11 @@ class StateTable:
 
     def counter(self, key: str) -> int:
         """The value of a counter, 0 if it is not there."""
-        return sum(self._added(key)[1].values())
+        return sum(added or 0 for added in self._added(key)[1].values())
 
     def has_counter(self, key: str) -> bool:
         """Whether something was ever added to it since it was removed."""
-        return any(self._added(key)[1].values())
+        return any(added is not None for added in self._added(key)[1].values())
 
     def commit_of(self, lane: str) -> Commit | None:
         """The last commit in the lane of an input partition, None if there is none."""
@@ -126,11 +127,11 @@ class StateTable:
                 found = version, lane, data
         return found[0], found[2]
 
-    def _added(self, key: str) -> tuple[int, dict[str, int]]:
+    def _added(self, key: str) -> tuple[int, dict[str, int | None]]:
         """The epoch of a counter, and by lane what was added in it."""
-        newest, by_lane = 0, dict[str, int]()
+        newest, by_lane = 0, dict[str, int | None]()
         for lane, record in self._of(COUNTER + key).items():
-            epoch, added = cast("tuple[int, int]", _decoded(lane, COUNTER + key, record))
+            epoch, added = cast("tuple[int, int | None]", _decoded(lane, COUNTER + key, record))
             if epoch > newest:
                 newest, by_lane = epoch, {}
             if epoch == newest:
@@ -156,10 +157,12 @@ class StateTable:
                 records[VALUE + key] = FORMAT, version + 1, data
         for key, change in changes.counters.items():
             epoch, by_lane = self._added(key)
-            added = by_lane.get(lane, 0)
+            added = by_lane.get(lane)
             if change.is_removed:
-                epoch, added = epoch + 1, 0
-            records[COUNTER + key] = FORMAT, epoch, added + change.added
+                epoch, added = epoch + 1, None
+            if change.added is not None:
+                added = (added or 0) + change.added
+            records[COUNTER + key] = FORMAT, epoch, added
         return {key: cast("bytes", msgpack.packb(record)) for key, record in records.items()}
 
     def stage(self, records: Mapping[str, bytes]) -> None:
@@ -279,7 +282,7 @@ def _decoded(lane: str, key: str, record: bytes) -> tuple[object, ...] | Commit:
     match key[:2], fields:
         case "v:", [1, int(version), bytes() | None as data]:
             return version, data
-        case "c:", [1, int(epoch), int(added)]:
+        case "c:", [1, int(epoch), int() | None as added]:
             return epoch, added
         case "n:", [1, int(keys), int(digest)]:
             return keys, digest

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from fastapi.routing import APIRoute
+from starlette.requests import Request
 
-from geminga_functions.admin.app import ROUTERS
+from geminga_functions.admin.app import ROUTERS, answer_error
+from geminga_functions.errors import StateTooLarge
 from geminga_server.authorization import Action
 from geminga_server.rest.access import questions_of
 
@@ -22,3 +24,9 @@ def test_every_route_asks_once(route: APIRoute) -> None:
     assert len(questions) == 1
     changes = (route.methods or set()) <= {"PUT", "POST", "DELETE"}
     assert (questions[0].action is Action.ADMINISTER) == changes
+
+
+async def test_a_state_that_no_broker_takes_is_too_large() -> None:
+    request = Request({"type": "http", "path": "/admin/v3/functions/public/default/f/state/key"})
+    answer = await answer_error(request, StateTooLarge(6, 5))
+    assert answer.status_code == 413

@@ -4,30 +4,22 @@ the results and the state are those of each input processed once."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
-from typing import TypeVar, cast
 
 import pytest
 from tests.unit.geminga_functions.instance.brokers_in_memory import Brokers, Client, Step
+from tests.unit.geminga_functions.instance.instances_in_memory import (
+    INPUTS,
+    OUTPUT,
+    instance_of,
+    state_of,
+)
 
-import geminga
 from geminga_functions.errors import InstanceFailed
 from geminga_functions.instance import running
 from geminga_functions.instance.context import Context
-from geminga_functions.instance.loading import Loader
 from geminga_functions.instance.running import Instance
-from geminga_functions.instance.spec import InstanceSpec
-from geminga_functions.names import FunctionName
-from geminga_functions.state.changelog import ChangelogState
-from geminga_protocol.functions.functions_pb2 import EFFECTIVELY_ONCE, FunctionDetails
-from geminga_simulation.clock import SimulatedClock
 
-ResultT = TypeVar("ResultT")
-INPUTS = [f"persistent://public/default/in-partition-{number}" for number in range(2)]
-OUTPUT = "persistent://public/default/out"
-FUNCTION = FunctionName("public", "default", "f")
 COUNT = 3  # inputs of each partition
 # No story takes longer, in virtual time: partitions move within seconds.
 STORY_S = 300.0
@@ -43,50 +35,6 @@ def add(value: int, context: Context) -> str:
 
 def shout(value: int) -> str:
     return f"{value}!"
-
-
-class Known(Loader):
-    """Knows the function that is tested."""
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        super().__init__((), is_alone=False)
-        self._function = function
-
-    def find(self, name: str) -> object:
-        return self._function if name == "tested" else super().find(name)
-
-
-class Here:
-    """Calls the user's code where it is."""
-
-    async def run(self, call: Callable[[], ResultT]) -> ResultT:
-        return call()
-
-    def close(self) -> None:
-        pass
-
-
-def state_of(client: Client, number: int = 0, *, is_alone: bool = True) -> ChangelogState:
-    known = cast(geminga.Client, client)
-    return ChangelogState(known, "public/functions", FUNCTION, str(number), is_alone=is_alone)
-
-
-def instance_of(
-    client: Client, state: ChangelogState, function: Callable[..., object] = add
-) -> Instance:
-    details = FunctionDetails(
-        tenant="public",
-        namespace="default",
-        name="f",
-        className="tested",
-        processingGuarantees=EFFECTIVELY_ONCE,
-        autoAck=True,
-    )
-    details.source.inputSpecs[",".join(INPUTS)].SetInParent()
-    details.sink.topic = OUTPUT
-    spec = InstanceSpec(details, 0, 1, "test", "test", "", "", None, (), Path())
-    known = cast(geminga.Client, client)
-    return Instance(spec, known, SimulatedClock(), Known(function), state, threads=Here())
 
 
 def publish(brokers: Brokers) -> None:
@@ -114,7 +62,7 @@ async def live(brokers: Brokers, before: Step, after: Step) -> bool:
     client = Client(brokers, before, after)
 
     async def run() -> None:
-        async with state_of(client) as state, instance_of(client, state) as instance:
+        async with state_of(client) as state, instance_of(client, state, add) as instance:
             await done(brokers, instance)
 
     living, ended = asyncio.create_task(run()), asyncio.create_task(client.has_ended.wait())
@@ -189,12 +137,12 @@ async def test_partitions_move_while_their_owner_stands_still_and_move_back(comm
     new.is_active = False
     async with AsyncExitStack() as stack:
         old_state = await stack.enter_async_context(state_of(old, 0, is_alone=False))
-        first = await stack.enter_async_context(instance_of(old, old_state))
+        first = await stack.enter_async_context(instance_of(old, old_state, add))
         publish(brokers)
         await done(brokers, first)
         # This one reads the lanes, and a minute later what comes now.
         new_state = await stack.enter_async_context(state_of(new, 1, is_alone=False))
-        second = await stack.enter_async_context(instance_of(new, new_state))
+        second = await stack.enter_async_context(instance_of(new, new_state, add))
         publish(brokers)
         await done(brokers, first, second)
         # The owner has processed what it cannot commit when it is no owner any more.
@@ -228,7 +176,7 @@ async def test_an_owner_whose_claim_was_taken_for_a_moment_processes_again(
     owner, other = Client(brokers), Client(brokers)
     async with (
         state_of(owner, 0, is_alone=False) as state,
-        instance_of(owner, state) as instance,
+        instance_of(owner, state, add) as instance,
         state_of(other, 1, is_alone=False) as other_state,
     ):
         publish(brokers)

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.unit.geminga_functions.instance.brokers_in_memory import Brokers, Client, Reader, Topic
+from tests.unit.geminga_functions.instance.brokers_in_memory import (
+    Brokers,
+    Client,
+    EntryProducer,
+    Reader,
+    Topic,
+)
 
 import geminga
 from geminga_functions.errors import LocalCopyFailed, StateDamaged, StateInDoubt
@@ -21,7 +27,7 @@ from geminga_functions.state.changes import Changes
 from geminga_functions.state.lanes import lane_of_partition, lane_prefix
 from geminga_functions.state.local_copy import LocalCopy
 from geminga_functions.state.records import LaneSummary, record_digest
-from geminga_functions.state.table import REST_LANE, Commit
+from geminga_functions.state.table import MARK, REST_LANE, Commit
 
 FUNCTION = FunctionName("public", "default", "f")
 NAMESPACE = "public/functions"
@@ -304,3 +310,65 @@ async def test_a_lane_that_lost_its_beginning_is_refused_with_a_copy_too(tmp_pat
     with pytest.raises(StateDamaged):
         async with opened(Client(brokers), "1", tmp_path):
             pass
+
+
+@pytest.mark.parametrize("lane", ["0", "1"], ids=["its own", "of another"])
+@pytest.mark.parametrize("has_mark", [False, True])
+async def test_a_lane_that_was_emptied_is_no_new_one_where_a_copy_knows_better(
+    lane: str,
+    has_mark: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    brokers = Brokers()
+    async with opened(Client(brokers), lane, tmp_path / lane) as writer:
+        await put(writer, "key", b"1")
+        async with opened(Client(brokers), REST_LANE, tmp_path / "rest") as reader:
+            assert reader.get("key") == b"1"
+    topic = topic_of(brokers, lane)
+    assert topic.messages[0].key == MARK
+    del topic.messages[1 if has_mark else 0 :]
+    client = Trimmed(brokers)
+    # As often as it is tried: the copy is kept.
+    for _ in range(3):
+        with pytest.raises(StateDamaged, match="emptied"):
+            async with opened(client, "0", tmp_path / (lane if lane == "0" else "rest")):
+                pass
+
+
+class Trimmed(Client):
+    """Knows of topics that have nothing, too."""
+
+    async def topics(self, _: str) -> list[str]:
+        return list(self.brokers.topics)
+
+
+async def test_partitions_that_moved_are_followed_though_a_writer_fails_to_close() -> None:
+    brokers = Brokers()
+    client = Unclosed(brokers)
+    async with opened(client, "0") as old, opened(Client(brokers), "1") as new:
+        await commit(old, 1)
+        await new.claim(PARTITION)
+        await commit(new, 2)
+        with pytest.raises(geminga.ClientError, match="not closed"):
+            await commit(old, 2)
+        assert old.counter("sum") == 1
+        await asyncio.sleep(LATER_S)
+        assert old.counter("sum") == 2
+        assert await old.claim(PARTITION) == Commit(2, [])
+
+
+class Unclosed(Client):
+    """The first of its producers that is closed fails to."""
+
+    has_failed = False
+
+    def entry_producer(self, topic: str, **options: object) -> EntryProducer:
+        producer = super().entry_producer(topic, **options)
+
+        async def close() -> None:
+            if not self.has_failed:
+                self.has_failed = True
+                raise geminga.ClientError("not closed")
+
+        producer.close = close  # type: ignore[method-assign]
+        return producer

@@ -91,6 +91,7 @@ def test_all_come_to_the_same_state(steps: list[tuple[str, str, str, int]]) -> N
         assert len({table.get(key) for table in tables}) == 1
         assert len({table.version(key) for table in tables}) == 1
         assert len({table.counter(key) for table in tables}) == 1
+        assert len({table.has_counter(key) for table in tables}) == 1
 
 
 @given(st.lists(st.tuples(st.sampled_from(LANES), st.integers(-9, 9), st.booleans()), max_size=40))
@@ -103,6 +104,20 @@ def test_no_increment_is_lost(steps: list[tuple[str, int, bool]]) -> None:
     exchange(writers)
     total = sum(amount for _, amount, _ in steps)
     assert [writer.table.counter("a") for writer in writers.values()] == [total] * 3
+
+
+def test_a_counter_of_0_is_there_until_it_is_removed() -> None:
+    writers = {lane: Writer(lane) for lane in LANES}
+    for what, number, is_there in (
+        ("increment", 5, True),
+        ("increment", -5, True),
+        ("delete", 0, False),
+        ("increment", 0, True),
+    ):
+        writers["1"].change(what, "a", number)
+        exchange(writers)
+        assert {writer.table.has_counter("a") for writer in writers.values()} == {is_there}
+    assert writers["0"].table.counter("a") == 0
 
 
 @given(changes)
@@ -122,6 +137,7 @@ def test_compaction_of_the_lanes_changes_nothing(steps: list[tuple[str, str, str
     for key in KEYS:
         assert reader.get(key) == writers["0"].table.get(key)
         assert reader.counter(key) == writers["0"].table.counter(key)
+        assert reader.has_counter(key) == writers["0"].table.has_counter(key)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +146,7 @@ def test_compaction_of_the_lanes_changes_nothing(steps: list[tuple[str, str, str
         ("v:a", b""),
         ("v:a", b"\xc1"),
         ("v:a", b"\x93\x02\x01\xc0"),
-        ("c:a", b"\x93\x01\x01\xc0"),
+        ("c:a", b"\x93\x01\x01\xa0"),
         ("n:", b"\x92\x01\x01"),
         ("n:", b"\x93\x01\x01\xc0"),
         ("x:a", b"\x93\x01\x01\x01"),
