@@ -34,6 +34,7 @@ from geminga_server.rest_calls import HttpCalls
 
 TIMEOUT_S = 60.0
 POLL_S = 0.02
+SHORT_LEASE_S = 1.0
 GOOD = "def process(input):\n    return input + '!'\n"
 
 
@@ -108,7 +109,11 @@ async def worker(standalone: StandaloneProcess, tmp_path: Path) -> AsyncIterator
 
 @asynccontextmanager
 async def opened(
-    service_url: str, web_url: str, tmp_path: Path, kind: Literal["process", "thread"] = "process"
+    service_url: str,
+    web_url: str,
+    tmp_path: Path,
+    kind: Literal["process", "thread"] = "process",
+    lease_s: float = 600,
 ) -> AsyncGenerator[Worker]:
     identity = WorkerIdentity("w-1", "standalone", service_url, web_url)
     config = RuntimeConfig(
@@ -129,7 +134,7 @@ async def opened(
             random=Random(1),
         ) as runtime,
     ):
-        runtime.instances.extend_lease(clock.monotonic() + 600)
+        runtime.instances.extend_lease(clock.monotonic() + lease_s)
         yield Worker(runtime, client, tmp_path)
 
 
@@ -390,3 +395,23 @@ async def test_the_end_of_the_lease_ends_a_function_that_computes_for_ever(worke
     with pytest.raises(ProcessLookupError):
         os.kill(report.pid or 0, 0)
     assert not instances.has_lease
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+async def test_the_end_of_the_lease_is_no_failure_of_the_function(
+    standalone: StandaloneProcess, tmp_path: Path, kind: Literal["process", "thread"]
+) -> None:
+    urls = standalone.service_url, standalone.web_service_url
+    async with opened(*urls, tmp_path, kind, SHORT_LEASE_S) as worker:
+        one, instances = await worker.create("user_code.py", GOOD), worker.runtime.instances
+        while (report := instances.report(one)) is None or not report.state.is_settled:
+            instances.extend_lease(SystemClock().monotonic() + SHORT_LEASE_S)
+            await asyncio.sleep(POLL_S)
+        while instances.has_lease:  # noqa: ASYNC110 - until the clock says so
+            await asyncio.sleep(POLL_S)
+        # The broker stores heartbeats again, as after its restart.
+        instances.extend_lease(SystemClock().monotonic() + 600)
+        assert await worker.answer(one, b"hello") == b"hello!"
+        report = await worker.settled(one)
+        assert (report.state, report.restarts) == (InstanceState.RUNNING, 1)
+        assert report.failure is None

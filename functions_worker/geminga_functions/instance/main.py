@@ -18,7 +18,6 @@ from contextlib import suppress
 from geminga_functions.instance.messages import Stopped
 from geminga_functions.instance.serving import (
     WorkerChannel,
-    failure_of,
     ignore_lease,
     loop_runner,
     run,
@@ -44,7 +43,7 @@ def main() -> None:
         with loop_runner() as runner:
             runner.run(run_alone(channel))
     except BaseException as error:  # noqa: BLE001 - whatever it is, the worker is told
-        channel.send(failure_of(error))
+        channel.fail(error)
         code = 1
     else:
         channel.send(Stopped())

@@ -1,8 +1,8 @@
 """What a worker and an instance in a process of its own tell each other: msgpack in frames.
 
 Worker to instance: ``Start`` first of all, then ``Lease`` every so often, ``StatusRequest``,
-``Stop``. Instance to worker: ``Started`` or ``Failed``, ``StatusAnswer``, ``Stopped``. Either side
-takes the end of the channel as the end of the other.
+``Stop``. Instance to worker: ``Started`` or ``Failed``, ``StatusAnswer``, ``Stopped``, ``Expired``.
+Either side takes the end of the channel as the end of the other.
 """
 
 from __future__ import annotations
@@ -86,11 +86,17 @@ class Stopped:
     """Instance to worker, last of all: what was begun is acknowledged, and everything closed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Instance to worker, last of all: its lease ended, and it with it. No failure of the function:
+    the worker starts it again once there is a lease."""
+
+
 # Details with a long user config, and statuses with tracebacks, take more than other messages; a
 # channel leaves no more than this unread.
 INSTANCE_MESSAGE_BYTES_MAX = 256 * 1024
 
 INSTANCE_CHANNEL = MessageCodec(
-    [Start, Lease, StatusRequest, StatusAnswer, Stop, Started, Failed, Stopped],
+    [Start, Lease, StatusRequest, StatusAnswer, Stop, Started, Failed, Stopped, Expired],
     message_bytes_max=INSTANCE_MESSAGE_BYTES_MAX,
 )

@@ -22,6 +22,7 @@ from geminga_functions.errors import FunctionNotLoaded, InstanceFailed
 from geminga_functions.instance.loading import Loader
 from geminga_functions.instance.messages import (
     INSTANCE_CHANNEL,
+    Expired,
     Failed,
     Lease,
     Start,
@@ -124,6 +125,21 @@ class WorkerChannel:
         with self._sending, suppress(OSError):
             self._socket.sendall(INSTANCE_CHANNEL.encode(message))
 
+    def fail(self, error: BaseException) -> None:
+        """Tell the worker why the instance ends. Whatever is raised after the end of the lease, the
+        lease is the reason."""
+        self.send(failure_of(error) if self.may_run() else Expired())
+
+    def _expire(self) -> None:
+        # Nothing here may wait, for a worker that stands still and reads nothing, say: the kernel
+        # ends the process in a moment, and knows nothing of what it has started.
+        if self._sending.acquire(blocking=False):
+            try:
+                with suppress(OSError):
+                    self._socket.send(INSTANCE_CHANNEL.encode(Expired()), socket.MSG_DONTWAIT)
+            finally:
+                self._sending.release()
+
     def _follow(self) -> None:
         for message in self._early:
             self._take(message)
@@ -141,6 +157,7 @@ class WorkerChannel:
                     continue
             self._leave("the worker is gone")
             return
+        self._expire()
         self._leave("the lease has ended")
 
     def _take(self, message: object) -> None:
@@ -193,7 +210,7 @@ async def serve(sock: socket.socket) -> None:
     try:
         await run(start, channel, ended, is_alone=False)
     except Exception as error:  # noqa: BLE001 - whatever it is, the worker is told
-        channel.send(failure_of(error))
+        channel.fail(error)
     else:
         channel.send(Stopped())
 

@@ -8,6 +8,7 @@ import socket
 
 from geminga_functions.instance.messages import (
     INSTANCE_CHANNEL,
+    Expired,
     Failed,
     Lease,
     Started,
@@ -91,6 +92,8 @@ class InstanceChannel:
             case Failed():
                 trace = message.trace or "the instance failed and did not say why"
                 self.failed = Ending(trace, message.is_user_error)
+            case Expired():
+                self.failed = Ending("the lease of the instance has ended", is_lease_over=True)
             case Stopped():
                 pass  # its end follows
             case StatusAnswer(request_id, status):

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from geminga import Tls
 from geminga_functions.errors import PackageError
 from geminga_functions.instance.messages import Start
+from geminga_functions.instance.serving import LEAVES_EARLIER_S
 from geminga_functions.names import InstanceName
 from geminga_functions.packages.cache import Prepared
 from geminga_functions.runtime.config import RuntimeConfig
@@ -325,6 +326,10 @@ class Keeper:
         while True:
             began_s = instances.clock.monotonic()
             ending = await self._run(wanted)
+            if ending.is_lease_over:
+                # It left a moment before its lease ends: no other is to begin until that is over.
+                await asyncio.sleep(LEAVES_EARLIER_S)
+                continue
             if not ending.trace or not instances.has_lease:
                 continue  # the lease ended, and the instance with it: ``_run`` waits for the next
             self._failure = InstanceFailure(

@@ -39,6 +39,11 @@ OOM_SCORE = 500
 # it started and what left its process group may hold the output open for ever; an instance that
 # exits closes its channel a moment before.
 ENDS_APART_S = 1.0
+# Who sent the signal is not known: the kernel in most cases.
+KILLED = (
+    ", as code is that keeps the interpreter to itself for longer than the worker's lease, or "
+    "closes all files, and as processes are where memory ends"
+)
 # What the environment of a worker tells the worker alone: settings, and among them secrets.
 WORKERS_VARIABLES = "GEMINGA_"
 
@@ -201,6 +206,8 @@ class ProcessInstance:
         if self._is_stopping:
             return Ending()
         how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        if code == -signal.SIGKILL:
+            how += KILLED
         tail = self._output.tail
         trace = f"the process of the instance {how}"
         return Ending(

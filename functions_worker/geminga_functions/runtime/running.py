@@ -13,10 +13,12 @@ from geminga_functions.names import InstanceName
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an instance ended. ``trace`` is empty where it was asked to end, and did so."""
+    """How an instance ended. ``trace`` is empty where it was asked to end, and did so;
+    ``is_lease_over`` says that it ended with its lease, which is nobody's failure."""
 
     trace: str = ""
     is_user_error: bool = False
+    is_lease_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)

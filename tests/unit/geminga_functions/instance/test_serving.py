@@ -14,6 +14,7 @@ import pytest
 
 from geminga_functions.instance.messages import (
     INSTANCE_CHANNEL,
+    Expired,
     Lease,
     Start,
     StatusAnswer,
@@ -94,3 +95,7 @@ def test_an_instance_leaves_at_the_end_of_its_lease(
         channel.serve(loop, loop.create_future())
         assert left.get(timeout=TIMEOUT_S) == "the lease has ended"
     assert not channel.may_run()
+    # Whatever comes of that, the lease is what its worker is told.
+    channel.fail(ValueError("the consumer is closed"))
+    told = MessageReader(INSTANCE_CHANNEL).feed(worker.recv(4096))
+    assert list(told) == [Expired(), Expired()]

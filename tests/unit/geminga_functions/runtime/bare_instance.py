@@ -14,6 +14,7 @@ import threading
 
 from geminga_functions.instance.messages import (
     INSTANCE_CHANNEL,
+    Expired,
     Failed,
     Lease,
     Start,
@@ -69,8 +70,11 @@ def begin(does: str, channel: socket.socket) -> None:
         case "exit":
             sys.stdout.write("goodbye\n")
             sys.exit(3)
-        case "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
+        case "expire":
+            send(channel, Expired())
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "crash" | "be killed":
+            os.kill(os.getpid(), signal.SIGSEGV if does == "crash" else signal.SIGKILL)
         case "fork" | "fork and leave":
             child = subprocess.Popen(["sleep", "600"], start_new_session=does != "fork")
             sys.stdout.write(f"child {child.pid}\n")

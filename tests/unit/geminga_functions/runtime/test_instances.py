@@ -175,6 +175,21 @@ async def test_the_end_of_the_lease_kills_and_the_next_lease_starts_again(world:
     assert len(world.runner.begun) == 2
 
 
+async def test_an_instance_that_left_at_the_end_of_its_lease_has_not_failed(world: World) -> None:
+    world.lease(2)
+    world.instances.assign({ONE: metadata()})
+    await world.settled()
+    await asyncio.sleep(1.95)
+    world.runner.last.end(Ending("the lease has ended", is_lease_over=True))
+    await asyncio.sleep(1)
+    assert len(world.runner.begun) == 1
+    world.lease(2)
+    await asyncio.sleep(0)
+    report = await world.settled()
+    assert (report.state, report.failure) == (InstanceState.RUNNING, None)
+    assert len(world.runner.begun) == 2
+
+
 async def test_a_lease_that_ends_or_goes_on_while_a_process_is_made_is_heeded(
     world: World,
 ) -> None:

@@ -92,6 +92,14 @@ async def test_a_failure_is_told_with_its_traceback(runner: ProcessRunner, tmp_p
     assert not instance.started.is_set()
 
 
+async def test_an_instance_that_ends_with_its_lease_is_no_failure(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
+    instance = await runner.start(order(tmp_path, "expire"))
+    ending = await asyncio.wait_for(instance.ended, 20)
+    assert (ending.is_lease_over, ending.is_user_error) == (True, False)
+
+
 async def test_an_instance_that_ends_when_it_is_asked_holds_up_no_question(
     runner: ProcessRunner, tmp_path: Path
 ) -> None:
@@ -108,6 +116,7 @@ async def test_an_instance_that_ends_when_it_is_asked_holds_up_no_question(
             "the process of the instance exited with code 3; the last that it wrote:\ngoodbye",
         ),
         ("crash", "the process of the instance was killed by SIGSEGV"),
+        ("be killed", "the process of the instance was killed by SIGKILL, as code is that keeps"),
     ],
 )
 async def test_a_process_that_ends_without_a_word_is_told_by_how_it_ended(
