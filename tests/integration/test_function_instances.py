@@ -174,10 +174,17 @@ async def test_what_a_function_logs_goes_to_its_log_topic(
         await instance.stop()
 
 
+@pytest.mark.parametrize("is_said_by_guarantee", [True, False], ids=["MANUAL", "autoAck"])
 async def test_with_manual_acknowledgements_only_the_code_acknowledges(
-    functions: Functions, client: geminga.Client
+    functions: Functions,
+    client: geminga.Client,
+    is_said_by_guarantee: bool,  # noqa: FBT001 - of the parametrization
 ) -> None:
-    functions.details.processingGuarantees = MANUAL
+    if is_said_by_guarantee:
+        functions.details.processingGuarantees = MANUAL
+    else:
+        # As before there was MANUAL.
+        functions.details.autoAck = False  # pyright: ignore[reportDeprecated]  # still heeded
     code = (
         "def process(input, context):\n"
         "    if input == 'done':\n"

@@ -14,6 +14,7 @@ from geminga_functions.definitions.members import (
     GUARANTEES,
     Config,
     Members,
+    check_acknowledging,
     check_topic,
     checked,
     consumer_config,
@@ -223,6 +224,7 @@ def _check(config: Config) -> None:
     check_topic(config, "output", "Output")
     check_topic(config, "logTopic", "LogTopic")
     check_topic(config, "deadLetterTopic", "DeadLetter")
+    check_acknowledging(config)
     guarantees = config.get("processingGuarantees")
     if config.get("parallelism", 1) <= 0:
         raise InvalidDefinition("Function parallelism must be a positive number")

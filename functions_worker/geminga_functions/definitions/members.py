@@ -156,6 +156,14 @@ def check_topic(config: Config, member: str, words: str) -> None:
         raise InvalidDefinition(f"{words} topic {name} is invalid")
 
 
+def check_acknowledging(config: Config) -> None:
+    """Raises ``InvalidDefinition`` where messages are to be acknowledged before the code is called,
+    and by the code."""
+    is_first = config.get("processingGuarantees") == "ATMOST_ONCE"
+    if is_first and not config.get("autoAck", True):
+        raise InvalidDefinition("When Guarantees == ATMOST_ONCE, autoAck must be equal to true")
+
+
 # --- inputs
 
 

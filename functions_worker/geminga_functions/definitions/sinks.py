@@ -13,6 +13,7 @@ from geminga_functions.definitions.members import (
     GUARANTEES,
     Config,
     Members,
+    check_acknowledging,
     checked,
     consumer_config,
     consumer_of,
@@ -122,6 +123,7 @@ def _check(config: Config) -> None:
             "This functions worker runs no transformations before sinks: leave out "
             "transformFunction, or let a function write the topic that the sink reads"
         )
+    check_acknowledging(config)
     is_once = config.get("processingGuarantees") == "EFFECTIVELY_ONCE"
     if is_once and config.get("retainKeyOrdering"):
         raise InvalidDefinition(

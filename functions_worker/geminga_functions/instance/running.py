@@ -30,7 +30,12 @@ from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde
 from geminga_functions.instance.loading import CallKind, Loader, load_function, load_secrets
 from geminga_functions.instance.outputs import IDLE_S, Outputs, sequence_id_of
 from geminga_functions.instance.publishing import LogTopic, Publisher
-from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX, Outcome, Settler
+from geminga_functions.instance.settling import (
+    TRACE_CHARACTERS_MAX,
+    Outcome,
+    Settler,
+    guarantee_of,
+)
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import StateStore
 from geminga_functions.instance.status import Counters, InstanceStatus, trace_of
@@ -92,7 +97,7 @@ class Instance(Service):
         self._loader = loader
         self._clock = clock
         self._may_run = may_run
-        self._guarantee = spec.details.processingGuarantees
+        self._guarantee = guarantee_of(spec.details)
         self._has_output = bool(spec.details.sink.topic)
         is_exact = self._guarantee == EFFECTIVELY_ONCE
         self._receive_max = COMMITTED_MESSAGES_MAX if is_exact else SLICE_MESSAGES_MAX

@@ -19,9 +19,11 @@ from geminga_functions.instance.outputs import Outputs, sequence_id_of
 from geminga_functions.instance.status import Counters, trace_of
 from geminga_functions.state.table import Result
 from geminga_protocol.functions.functions_pb2 import (
+    ATLEAST_ONCE,
     ATMOST_ONCE,
     EFFECTIVELY_ONCE,
     MANUAL,
+    FunctionDetails,
     ProcessingGuarantees,
 )
 from geminga_protocol.pulsar.integers import encode_varint
@@ -36,6 +38,14 @@ INPUT_MESSAGE_ID = "__pfn_input_msg_id__"
 
 # Fields of MessageIdData (PulsarApi.proto), as numbers follow them.
 BATCH_INDEX, BATCH_SIZE = b"\x20", b"\x30"
+
+
+def guarantee_of(details: FunctionDetails) -> ProcessingGuarantees.ValueType:
+    """What is guaranteed. Before there was MANUAL, functions that acknowledge by themselves were
+    created with ``autoAck`` false, which upstream still heeds with ATLEAST_ONCE."""
+    said = details.processingGuarantees
+    is_automatic = details.autoAck  # pyright: ignore[reportDeprecated]  # see above
+    return MANUAL if said == ATLEAST_ONCE and not is_automatic else said
 
 
 @dataclass(slots=True)

@@ -168,6 +168,10 @@ def test_inputs_may_be_given_in_five_ways() -> None:
         ({"parallelism": 0}, "Function parallelism must be a positive number"),
         ({"timeoutMs": 0}, "Function timeout must be a positive number"),
         (
+            {"autoAck": False, "processingGuarantees": "ATMOST_ONCE"},
+            "When Guarantees == ATMOST_ONCE, autoAck must be equal to true",
+        ),
+        (
             {"timeoutMs": 1, "processingGuarantees": "ATMOST_ONCE"},
             "Message timeout can only be specified with processing guarantee is ATLEAST_ONCE",
         ),

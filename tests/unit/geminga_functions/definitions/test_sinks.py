@@ -111,6 +111,7 @@ SINK_REFUSALS = [
         {"processingGuarantees": "EFFECTIVELY_ONCE", "retainKeyOrdering": True},
         "retain Key ordering cannot be set",
     ),
+    ({"autoAck": False, "processingGuarantees": "ATMOST_ONCE"}, "autoAck must be equal to true"),
     ({"transformFunction": "builtin://t"}, "runs no transformations"),
     ({"deadLetterTopic": "d"}, "max retries is set to infinity"),
 ]
