@@ -174,6 +174,26 @@ async def test_what_a_function_logs_goes_to_its_log_topic(
         await instance.stop()
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import no_such_module\n", "No module named 'no_such_module'"),
+        ("import sys\n\n\ndef process(input):\n    sys.exit(3)\n", "SystemExit: 3"),
+    ],
+    ids=["does not load", "exits"],
+)
+async def test_what_ends_an_instance_goes_to_its_log_topic_too(
+    functions: Functions, client: geminga.Client, code: str, told: str
+) -> None:
+    functions.details.logTopic = f"{functions.input}-log"
+    await publish(client, functions.input, b"x")
+    async with functions.instance("user_code", code) as instance:
+        assert await asyncio.wait_for(instance.process.wait(), TIMEOUT_S) == 1
+    (line,) = await results(client, functions.details.logTopic, 1)
+    assert told in line.data.decode()
+    assert line.properties["loglevel"] == "ERROR"
+
+
 @pytest.mark.parametrize("is_said_by_guarantee", [True, False], ids=["MANUAL", "autoAck"])
 async def test_with_manual_acknowledgements_only_the_code_acknowledges(
     functions: Functions,

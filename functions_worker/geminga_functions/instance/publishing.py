@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import geminga
@@ -18,6 +19,9 @@ from geminga_functions.instance.status import Counters
 
 # What the user's code may have published without receipts, before `Context.publish` waits.
 PUBLISHES_MAX = 1000
+
+# How long an instance that has failed waits for receipts of what it published last.
+LAST_WORDS_S = 2.0
 
 
 class Publisher:
@@ -37,7 +41,7 @@ class Publisher:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._room = threading.BoundedSemaphore(PUBLISHES_MAX)
-        self._publishes: set[asyncio.Task[Any]] = set()
+        self._publishes: set[Future[geminga.MessageId]] = set()
         self._sync: geminga.sync.Client | None = None
 
     def publish(
@@ -57,7 +61,10 @@ class Publisher:
             self._publish(topic, payload, options, compression), self._loop
         )
 
+        self._publishes.add(future)
+
         def report(future: Future[geminga.MessageId]) -> None:
+            self._publishes.discard(future)
             if is_bounded:
                 self._room.release()
             if future.cancelled():
@@ -78,10 +85,6 @@ class Publisher:
     async def _publish(
         self, topic: str, payload: bytes, options: geminga.MessageOptions, compression: str
     ) -> geminga.MessageId:
-        task = asyncio.current_task()
-        assert task is not None
-        self._publishes.add(task)
-        task.add_done_callback(self._publishes.discard)
         producer = await self._outputs.of(topic, compression)
         return await producer.send(payload, **options)
 
@@ -101,13 +104,28 @@ class Publisher:
 
     async def finish(self) -> None:
         """Wait until what was published is stored, or has failed."""
-        if self._publishes:
-            await asyncio.wait(self._publishes)
+        futures = [asyncio.wrap_future(each) for each in self._publishes.copy()]
+        await asyncio.gather(*futures, return_exceptions=True)
 
     async def close(self) -> None:
-        """Close the client of the user's code."""
+        """Let what ended the instance reach the log topic, and close the client of the user's
+        code."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self.finish()
         if self._sync is not None:
             await asyncio.to_thread(self._sync.close)
+
+
+@contextmanager
+def logging_to(topic: str, publisher: Publisher, logger: logging.Logger) -> Generator[None]:
+    """Publish what ``logger`` logs to ``topic``, until the block ends."""
+    handler = LogTopic(publisher, topic)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 class LogTopic(logging.Handler):

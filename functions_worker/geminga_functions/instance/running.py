@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 import geminga
 from geminga_functions.api import ClearTextSecretsProvider, SecretsProvider
-from geminga_functions.errors import InstanceFailed
+from geminga_functions.errors import FunctionNotLoaded, InstanceFailed
 from geminga_functions.instance.committing import Committer
 from geminga_functions.instance.components import Component, SourceSender, load_component
 from geminga_functions.instance.context import Context
@@ -29,7 +29,7 @@ from geminga_functions.instance.encryption import encryption_of
 from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde_of, subscription_of
 from geminga_functions.instance.loading import CallKind, Loader, load_function, load_secrets
 from geminga_functions.instance.outputs import IDLE_S, Outputs, sequence_id_of
-from geminga_functions.instance.publishing import LogTopic, Publisher
+from geminga_functions.instance.publishing import Publisher, logging_to
 from geminga_functions.instance.settling import (
     TRACE_CHARACTERS_MAX,
     Outcome,
@@ -133,10 +133,22 @@ class Instance(Service):
         self._sender: SourceSender | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        stack.push_async_callback(self._end_thread)
+        stack.push_async_callback(self._outputs.close)
+        stack.push_async_callback(self._publisher.close)
+        self.logger.setLevel(logging.INFO)
+        if topic := self.spec.details.logTopic:
+            stack.enter_context(logging_to(topic, self._publisher, self.logger))
+        try:
+            await self._begin(stack)
+        except (FunctionNotLoaded, InstanceFailed) as error:
+            self.logger.error("the instance does not start", exc_info=error.__cause__ or error)  # noqa: TRY400
+            raise
+
+    async def _begin(self, stack: AsyncExitStack) -> None:
         spec, loader = self.spec, self._loader
         details, sink = spec.details, spec.details.sink
         # In the thread that will run it: code may keep what belongs to a thread.
-        stack.push_async_callback(self._end_thread)
         component = await self._load()
         if self._may_use_state_on_loop(component):
             await self._state.begin_use()
@@ -154,13 +166,6 @@ class Instance(Service):
         if sink.producerSpec.HasField("cryptoSpec"):
             crypto = partial(encryption_of, loader, sink.producerSpec.cryptoSpec)
             self._outputs.encryption = await self._threads.run(crypto)
-        stack.push_async_callback(self._outputs.close)
-        stack.push_async_callback(self._publisher.close)
-        self.logger.setLevel(logging.INFO)
-        if details.logTopic:
-            handler = LogTopic(self._publisher, details.logTopic)
-            self.logger.addHandler(handler)
-            stack.callback(self.logger.removeHandler, handler)
         if details.processingGuarantees == EFFECTIVELY_ONCE:
             self.spawn_every(IDLE_S, self._outputs.close_idle, name="idle producers")
         if component is not None:
@@ -275,8 +280,9 @@ class Instance(Service):
         try:
             while not self._is_stopping and await self._pass_record(component, task):
                 pass
-        except Exception as error:  # noqa: BLE001 - the user's code
+        except Exception as error:
             self.counters.user_exception(error)
+            self.logger.error("the source failed", exc_info=error)  # noqa: TRY400 - not ours
             trace = trace_of(error, TRACE_CHARACTERS_MAX)
             self._fail(
                 error
@@ -479,7 +485,7 @@ class Instance(Service):
             self.logger.error("the function failed", exc_info=error)
         else:
             self.counters.system_exception(error)
-            log.warning("message not converted", exc_info=error)
+            self.logger.warning("message not converted", exc_info=error)
         return outcome
 
     def _fail(self, error: Exception) -> None:
