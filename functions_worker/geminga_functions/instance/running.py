@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from copy import copy
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import geminga
 from geminga_functions.api import ClearTextSecretsProvider, SecretsProvider
 from geminga_functions.errors import FunctionNotLoaded, InstanceFailed
+from geminga_functions.instance.calling import Caller, InOrder
 from geminga_functions.instance.committing import Committer
 from geminga_functions.instance.components import Component, SourceSender, load_component
 from geminga_functions.instance.context import Context
@@ -47,8 +48,6 @@ from geminga_runtime.threads import Threads
 
 log = logging.getLogger(__name__)
 
-ResultT = TypeVar("ResultT")
-
 # Messages that the thread of the user's code is handed at once; it hands back what it has done
 # after SLICE_S, so that results of slow code do not wait for each other.
 SLICE_MESSAGES_MAX = 200
@@ -58,18 +57,6 @@ COMMITTED_MESSAGES_MAX = 1000
 # What came of so many bytes is committed without further messages: with those of one more message
 # they make the entry of a commit, of which brokers take 5 MiB.
 SLICE_BYTES = 1024 * 1024
-
-
-class Caller(Protocol):
-    """Where the user's code is called: a thread, but for tests without threads."""
-
-    async def run(self, call: Callable[[], ResultT]) -> ResultT:
-        """Make ``call``; returns what it returns, raises what it raises."""
-        ...
-
-    def close(self) -> None:
-        """Call nothing any more."""
-        ...
 
 
 class Instance(Service):
@@ -124,6 +111,8 @@ class Instance(Service):
         self._threads: Caller = threads or Threads(1, f"function {spec.name}")
         self._pumps: list[asyncio.Task[Any]] = []
         self._idle: dict[asyncio.Task[Any], None] = {}
+        # What asynchronous code has begun of each input, with the task that settles it.
+        self._begun: dict[InOrder, asyncio.Task[object]] = {}
         self._now_s = clock.monotonic()  # after the last call of a plain function
         # Makes payloads of results; None where the schema makes keys and payloads of them.
         self._serialize: Callable[[Any], Any] | None = None
@@ -188,7 +177,11 @@ class Instance(Service):
             if details.source.skipToLatest:
                 await consumer.seek(geminga.LATEST)
             self._consumers.append(consumer)
-            pump = self.spawn(self._pump(each, consumer), name=f"input {each.topics}")
+            begun = InOrder(spec.async_messages_max)
+            if self._function.kind is not CallKind.PLAIN:
+                work = self._settle_in_order(consumer, begun)
+                self._begun[begun] = self.spawn(work, name=f"results of {each.topics}")
+            pump = self.spawn(self._pump(each, consumer, begun), name=f"input {each.topics}")
             self._pumps.append(pump)
 
     async def _load(self) -> Component | None:
@@ -239,6 +232,9 @@ class Instance(Service):
         for task in list(self._idle):
             task.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
+        for begun, settling in self._begun.items():
+            await begun.end()
+            await settling
         await self._publisher.finish()
         if self._sender is not None:
             await self._sender.finish()
@@ -249,12 +245,12 @@ class Instance(Service):
 
     # ---- consuming
 
-    async def _pump(self, source: Input, consumer: geminga.Consumer[Any]) -> None:
+    async def _pump(self, source: Input, consumer: geminga.Consumer[Any], begun: InOrder) -> None:
         """Process what one consumer receives, until the instance stops."""
         task = asyncio.current_task()
         assert task is not None
         try:
-            while not self._is_stopping:
+            while not self._is_stopping and not self.failure.done():
                 self._idle[task] = None
                 messages = [await consumer.receive()]
                 del self._idle[task]
@@ -267,7 +263,7 @@ class Instance(Service):
                 elif self._function.kind is CallKind.PLAIN:
                     await self._run_in_thread(source, consumer, messages)
                 else:
-                    await self._run_on_loop(source, consumer, messages)
+                    await self._run_on_loop(source, begun, messages)
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker is told
             self._fail(error)
         finally:
@@ -369,23 +365,30 @@ class Instance(Service):
         return len(outcomes)
 
     async def _run_on_loop(
-        self, source: Input, consumer: geminga.Consumer[Any], messages: list[geminga.Message[Any]]
+        self, source: Input, begun: InOrder, messages: list[geminga.Message[Any]]
     ) -> None:
-        """Begin all messages, as many at a time as there is room; settle them in their order."""
-        begun: list[asyncio.Task[Outcome]] = []
+        """Begin all messages, as many at a time as there is room."""
         for message in messages:
+            # Messages that are acknowledged already are not left for another run.
+            if self._is_stopping and self._guarantee != ATMOST_ONCE:
+                return
             await self._async_room.acquire()
             if not self._may_run():
                 raise InstanceFailed("the lease of the instance has ended")
-            task = self._loop.create_task(self._process_async(source, message))
+            task = await begun.begin(self._process_async(source, message))
             task.add_done_callback(lambda _: self._async_room.release())
-            begun.append(task)
-        for task in begun:
-            outcome = await task
+
+    async def _settle_in_order(self, consumer: geminga.Consumer[Any], begun: InOrder) -> None:
+        async def settle(outcome: Outcome) -> None:
             # An asynchronous sink may use the context that it was opened with.
             self._take_changes()
             await self._state.commit()
             await self._settler.settle(consumer, [outcome])
+
+        try:
+            await begun.run(settle)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the worker is told
+            self._fail(error)
 
     def _process_slice(
         self, source: Input, messages: Sequence[geminga.Message[Any]], state: State
