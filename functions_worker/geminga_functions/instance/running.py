@@ -32,14 +32,15 @@ from geminga_functions.instance.loading import CallKind, Loader, load_function, 
 from geminga_functions.instance.outputs import IDLE_S, Outputs, sequence_id_of
 from geminga_functions.instance.publishing import Publisher, logging_to
 from geminga_functions.instance.settling import (
-    TRACE_CHARACTERS_MAX,
+    Ahead,
     Outcome,
     Settler,
     guarantee_of,
+    users_failure,
 )
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import StateStore
-from geminga_functions.instance.status import Counters, InstanceStatus, trace_of
+from geminga_functions.instance.status import Counters, InstanceStatus
 from geminga_functions.state.changes import Changes, State
 from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE, FunctionDetails
 from geminga_runtime.clock import Clock
@@ -247,6 +248,8 @@ class Instance(Service):
 
     async def _pump(self, source: Input, consumer: geminga.Consumer[Any], begun: InOrder) -> None:
         """Process what one consumer receives, until the instance stops."""
+        is_ahead = self._guarantee == ATMOST_ONCE
+        ahead = Ahead(SLICE_MESSAGES_MAX, self.counters, self._clock) if is_ahead else None
         task = asyncio.current_task()
         assert task is not None
         try:
@@ -254,16 +257,19 @@ class Instance(Service):
                 self._idle[task] = None
                 messages = [await consumer.receive()]
                 del self._idle[task]
-                messages += await consumer.receive_many(self._receive_max - 1, 0)
-                if self._guarantee == ATMOST_ONCE:
-                    for message in messages:
-                        consumer.ack(message)
+                count = self._receive_max if ahead is None else ahead.messages_max
+                if count > 1:
+                    messages += await consumer.receive_many(count - 1, 0)
+                if ahead is not None and not await ahead.acknowledge(consumer, messages):
+                    continue
                 if self._guarantee == EFFECTIVELY_ONCE:
                     await self._run_exactly(source, consumer, messages)
                 elif self._function.kind is CallKind.PLAIN:
                     await self._run_in_thread(source, consumer, messages)
                 else:
                     await self._run_on_loop(source, begun, messages)
+                if ahead is not None:
+                    ahead.adapt()
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker is told
             self._fail(error)
         finally:
@@ -279,12 +285,7 @@ class Instance(Service):
         except Exception as error:
             self.counters.user_exception(error)
             self.logger.error("the source failed", exc_info=error)  # noqa: TRY400 - not ours
-            trace = trace_of(error, TRACE_CHARACTERS_MAX)
-            self._fail(
-                error
-                if isinstance(error, InstanceFailed)
-                else InstanceFailed(trace, is_user_error=True)
-            )
+            self._fail(error if isinstance(error, InstanceFailed) else users_failure(error))
         finally:
             self._idle.pop(task, None)
 

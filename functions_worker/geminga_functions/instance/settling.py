@@ -27,11 +27,15 @@ from geminga_protocol.functions.functions_pb2 import (
     ProcessingGuarantees,
 )
 from geminga_protocol.pulsar.integers import encode_varint
+from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
 # Characters of up to four bytes each, in a message of 64 KiB.
 TRACE_CHARACTERS_MAX = 12 * 1024
+# What is acknowledged ahead is processed within about so long: a round trip to the broker is little
+# beside it.
+AHEAD_S = 0.1
 # The property of a result that names the message it came of; the names are upstream's.
 INPUT_TOPIC = "__pfn_input_topic__"
 INPUT_MESSAGE_ID = "__pfn_input_msg_id__"
@@ -46,6 +50,11 @@ def guarantee_of(details: FunctionDetails) -> ProcessingGuarantees.ValueType:
     said = details.processingGuarantees
     is_automatic = details.autoAck  # pyright: ignore[reportDeprecated]  # see above
     return MANUAL if said == ATLEAST_ONCE and not is_automatic else said
+
+
+def users_failure(error: BaseException) -> InstanceFailed:
+    """What ends an instance where the user's code raised ``error``."""
+    return InstanceFailed(trace_of(error, TRACE_CHARACTERS_MAX), is_user_error=True)
 
 
 @dataclass(slots=True)
@@ -116,8 +125,7 @@ class Settler:
         error: BaseException,
     ) -> None:
         if self._guarantee == EFFECTIVELY_ONCE or not isinstance(error, Exception):
-            trace = trace_of(error, TRACE_CHARACTERS_MAX)
-            raise InstanceFailed(trace, is_user_error=True)
+            raise users_failure(error)
         if self._guarantee != ATMOST_ONCE:
             consumer.nack(message)
 
@@ -151,6 +159,40 @@ class Settler:
     def _published(self, done: Pending, future: Future[geminga.MessageId]) -> None:
         if not future.cancelled():
             self._loop.call_soon_threadsafe(done.published, future.exception())
+
+
+class Ahead:
+    """Acknowledges before the code is called (ATMOST_ONCE).
+
+    Messages that were acknowledged and not processed are lost when the instance ends. So there are
+    ``messages_max`` at a time, of ``limit`` at most: what is processed in about ``AHEAD_S``.
+    """
+
+    def __init__(self, limit: int, counters: Counters, clock: Clock) -> None:
+        self.messages_max = 1
+        self._limit = limit
+        self._counters = counters
+        self._clock = clock
+        self._began_s = 0.0
+
+    async def acknowledge(
+        self, consumer: geminga.Consumer[Any], messages: Sequence[geminga.Message[Any]]
+    ) -> bool:
+        """Whether the broker has noted it. Where that is not known, messages come again or are
+        lost; were they processed now, they could be so twice."""
+        try:
+            await consumer.ack_confirmed(*messages)
+        except (geminga.ConnectionLost, geminga.RequestTimedOut, geminga.BrokerRefused) as error:
+            self._counters.system_exception(error)
+            return False
+        self._began_s = self._clock.monotonic()
+        return True
+
+    def adapt(self) -> None:
+        """What was acknowledged last is processed."""
+        is_quick = self._clock.monotonic() - self._began_s < AHEAD_S / 2
+        wanted = self.messages_max * 2 if is_quick else self.messages_max // 2
+        self.messages_max = max(1, min(wanted, self._limit))
 
 
 class Pending:

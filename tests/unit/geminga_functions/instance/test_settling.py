@@ -1,15 +1,19 @@
-"""Proves what results say of the message that they came of."""
+"""Proves what results say of the message that they came of, and what is acknowledged when."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from typing import cast
 
 import pytest
 
 import geminga
 from geminga.messages import BatchAcks, Delivery
-from geminga_functions.instance.settling import id_text
+from geminga_functions.instance.settling import Ahead, id_text
+from geminga_functions.instance.status import Counters
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
+from geminga_simulation.clock import SimulatedClock
 
 TOPIC = "persistent://public/default/t"
 
@@ -29,3 +33,41 @@ def test_the_id_of_an_input_is_that_which_every_client_reads(
     assert text == base64.urlsafe_b64encode(message.id.to_bytes()).decode()
     found = geminga.MessageId.from_bytes(base64.urlsafe_b64decode(text))
     assert (found, found.batch_size) == (message.id, message.id.batch_size)
+
+
+class Acknowledging:
+    """A consumer of which only acknowledging is asked."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        self.error: geminga.ClientError | None = None
+
+    async def ack_confirmed(self, *messages: object) -> None:
+        if self.error is not None:
+            raise self.error
+        self.acknowledged += len(messages)
+
+
+async def test_no_more_is_acknowledged_ahead_than_is_processed_soon() -> None:
+    clock, consumer = SimulatedClock(), Acknowledging()
+    ahead = Ahead(200, Counters(clock), clock)
+    sizes: list[int] = []
+    for a_message_s in [0.0001] * 10 + [0.01] * 10 + [60.0] * 10:
+        messages = cast(list[geminga.Message[bytes]], [None] * ahead.messages_max)
+        assert await ahead.acknowledge(cast(geminga.Consumer[bytes], consumer), messages)
+        sizes.append(ahead.messages_max)
+        await asyncio.sleep(a_message_s * len(messages))
+        ahead.adapt()
+    assert sizes[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 200, 200]
+    assert set(sizes[17:20]) <= set(range(3, 13))
+    assert sizes[-1] == 1
+    assert consumer.acknowledged == sum(sizes)
+
+
+async def test_what_may_come_again_is_not_taken_for_acknowledged() -> None:
+    clock, consumer = SimulatedClock(), Acknowledging()
+    counters = Counters(clock)
+    consumer.error = geminga.ConnectionLost("cut")
+    ahead = Ahead(200, counters, clock)
+    assert not await ahead.acknowledge(cast(geminga.Consumer[bytes], consumer), [])
+    assert counters.system_exceptions == 1
