@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.cluster_process import StandaloneProcess
-from tests.integration.function_instances import TIMEOUT_S, Functions
+from tests.integration.function_instances import TIMEOUT_S, Functions, publish, results
 
 import geminga
 from geminga_functions.instance.messages import Started
@@ -84,3 +84,41 @@ async def test_each_message_is_processed_as_often_as_is_guaranteed_though_instan
         assert len(times) > NUMBERS // 2
     else:
         assert set(times) == set(range(NUMBERS))
+
+
+async def test_a_message_that_is_refused_too_often_becomes_a_dead_letter(
+    functions: Functions, client: geminga.Client
+) -> None:
+    details, dead = functions.details, f"{functions.input}-dead"
+    details.source.negativeAckRedeliveryDelayMs = 100
+    details.retryDetails.maxMessageRetries = 2
+    details.retryDetails.deadLetterTopic = dead
+    await publish(client, functions.input, b"bad", b"good")
+    code = "def process(input):\n    return {'good': input}[input]\n"
+    async with functions.instance("user_code", code) as instance:
+        await instance.receive(Started)
+        (letter,) = await results(client, dead, 1)
+        assert letter.data == b"bad"
+        status = await instance.status()
+        assert (status.total.user_exceptions, status.total.processed) == (3, 1)
+        await instance.stop()
+    assert [each.data for each in await results(client, functions.output, 1)] == [b"good"]
+
+
+async def test_a_message_that_takes_longer_than_its_time_out_comes_again(
+    functions: Functions, client: geminga.Client
+) -> None:
+    functions.details.source.timeoutMs = 1000
+    await publish(client, functions.input, b"1")
+    code = (
+        "import asyncio\n\ncalls = []\n\n\n"
+        "async def process(input):\n"
+        "    calls.append(input)\n"
+        "    await asyncio.sleep(30 if len(calls) == 1 else 0)\n"
+        "    return len(calls)\n"
+    )
+    async with functions.instance("user_code", code) as instance:
+        await instance.receive(Started)
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await instance.status()).total.received < 2:  # noqa: ASYNC110 - a process
+                await asyncio.sleep(0.05)
