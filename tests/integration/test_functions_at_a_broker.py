@@ -16,6 +16,8 @@ from tests.integration.cluster_process import is_running
 from tests.integration.conftest import StartStandalone
 from tests.integration.waiting import eventually
 
+import geminga.sync
+
 TIMEOUT_S = 60.0
 CODE = "def process(input):\n    return input + '!'\n"
 PATH = "/admin/v3/functions/public/default"
@@ -86,6 +88,23 @@ def test_a_broker_starts_a_worker_beside_it_that_ends_with_it(tmp_path: Path) ->
         worker = worker_below(broker)
         broker.kill()
         eventually(lambda: is_running(worker), (False).__eq__)
+
+
+def test_a_broker_serves_though_its_worker_cannot_start(tmp_path: Path) -> None:
+    (tmp_path / "worker").write_text("where its directory should be")
+    options = ("--functions-worker-enabled", "--functions-worker-directory")
+    with broker_group(tmp_path, *options, str(tmp_path / "worker"), brokers=1) as group:
+        (broker,) = group.brokers
+        eventually(status_of(broker.web), (503).__eq__)
+        worker = worker_below(broker)
+        # It is tried again and again.
+        eventually(lambda: worker_below(broker) not in (0, worker), bool)
+        with (
+            geminga.sync.connect(broker.url) as client,
+            client.producer("served") as producer,
+        ):
+            producer.send(b"yes")
+        assert status_of(broker.web)() == 503
 
 
 def worker_below(broker: BrokerProcess) -> int:
