@@ -41,6 +41,11 @@ class Functions(Protocol):
         """At this moment."""
         ...
 
+    @property
+    def removed(self) -> Mapping[FunctionName, int]:
+        """Those that were deleted within the last hour, and when."""
+        ...
+
     def listen(self, on_change: Callable[[], None]) -> None:
         """Call ``on_change`` after every change from now on."""
         ...
@@ -79,7 +84,12 @@ class Cleanup(Service):
         if not self._is_leader():
             return
         for name, metadata in before.items():
-            if name not in self._known:
+            if name not in self._known and name not in self._functions.removed:
+                # A broker has trimmed the topic, say: what belongs to the function stays.
+                log.error(
+                    "a function is gone that nobody has deleted", extra={"function": str(name)}
+                )
+            elif name not in self._known:
                 work = self._clean(name, metadata.functionDetails)
                 self.spawn(work, name=f"what {name} leaves")
 

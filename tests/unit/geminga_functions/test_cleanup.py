@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
+import pytest
+
 import geminga
 from geminga_functions.cleanup import RETRY_S, TRIES_MAX, Cleanup, deletions
 from geminga_functions.names import FunctionName
@@ -21,6 +23,7 @@ class Functions:
 
     def __init__(self) -> None:
         self.records: dict[FunctionName, FunctionMetaData] = {}
+        self.removed: dict[FunctionName, int] = {}
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, on_change: Callable[[], None]) -> None:
@@ -32,6 +35,10 @@ class Functions:
         self._tell()
 
     def delete(self) -> None:
+        self.removed[NAME] = 1
+        self.lose()
+
+    def lose(self) -> None:
         del self.records[NAME]
         self._tell()
 
@@ -109,6 +116,22 @@ async def test_it_is_tried_until_the_consumers_are_gone() -> None:
     deletion = f"DELETE {URL}/persistent/public/default/in/subscription/t%2Fn%2Ff"
     assert await asked_of(Broker(412, 0, 204)) == [deletion] * 3
     assert await asked_of(Broker(404)) == [deletion]
+
+
+async def test_a_function_that_nobody_deleted_keeps_what_it_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker, functions = Broker(204), Functions()
+    functions.create()
+
+    async def state_topics(_: FunctionName) -> list[str]:
+        return ["persistent://public/functions/state-f-0"]
+
+    async with Cleanup(functions, lambda: True, broker, "http://broker", state_topics):
+        functions.lose()
+        await asyncio.sleep(RETRY_S)
+    assert broker.asked == []
+    assert [each.levelname for each in caplog.records] == ["ERROR"]
 
 
 async def test_it_is_not_tried_for_ever() -> None:
