@@ -21,6 +21,7 @@ from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.instance.spec import SECURED
 from geminga_functions.metrics import WorkerNumbers
+from geminga_functions.namespace import keep_for_ever
 from geminga_functions.worker import Worker, runtime_of
 from geminga_protocol.pulsar.features import SERVER_VERSION
 from geminga_runtime.clock import SystemClock
@@ -93,6 +94,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         )
         await stack.enter_async_context(http)
         await serve_tls(config, http, app, stack)
+        await keep_for_ever(worker.calls, worker.web_url, config.pulsar_functions_namespace)
         await stack.enter_async_context(worker)
         # It takes a third of a second, in which this worker leads already, and runs instances.
         app.rest = await asyncio.to_thread(rest_app, worker)

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
+from threading import Thread
 from uuid import uuid4
 
 import pytest
 from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.conftest import StartStandalone
 from tests.integration.part_process import running, wait_for_words
 from tests.integration.proxy_process import proxy_of
 from tests.integration.relay import Wire
@@ -39,6 +42,8 @@ from geminga_server.rest_calls import HttpCalls, RestCall
 
 WORKERS = ("w-1", "w-2", "w-3")
 INSTANCES = 6
+# Of a leader, which is longer than any time-out of a connection.
+PAUSE_S = 120.0
 # In the tests that are long anyway.
 MANY_INSTANCES = 12
 # From the moment that the broker notices that the leader died: at once, for its connection ends.
@@ -207,7 +212,7 @@ async def working(
                 for each in WORKERS
             }
             for process in processes.values():
-                await asyncio.to_thread(wait_for_words, process, "functions worker serves")
+                await asyncio.to_thread(wait_until_it_serves, process)
             workers = Workers(client, membership, processes, count)
             tasks = [
                 asyncio.create_task(workers.receive(f"{topics}/out")),
@@ -220,6 +225,19 @@ async def working(
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def wait_until_it_serves(worker: Popen[str]) -> None:
+    wait_for_words(worker, "functions worker serves")
+    # One whose pipe is full would stand still.
+    Thread(target=read_on, args=(worker,), daemon=True).start()
+
+
+def read_on(process: Popen[str]) -> None:
+    assert process.stderr is not None
+    with suppress(ValueError):  # it is closed
+        for _ in process.stderr:
+            pass
 
 
 async def chunks(text: str) -> AsyncIterator[bytes]:
@@ -308,6 +326,30 @@ async def test_a_thousand_functions_are_read_within_a_second(
             took_s = time.perf_counter() - began_s
             assert len(log.records) == THOUSAND
     assert took_s < REPLAY_S
+
+
+@pytest.mark.full
+async def test_a_leader_that_stood_still_and_a_broker_that_starts_anew_let_nothing_run_twice(
+    start_standalone: StartStandalone, tmp_path: Path
+) -> None:
+    standalone = start_standalone("--no-functions-worker")
+    async with working(standalone, tmp_path, MANY_INSTANCES) as workers:
+        await workers.everything_runs(*WORKERS)
+        leader = await workers.leader_other_than("")
+        others = [each for each in WORKERS if each != leader]
+        workers.processes[leader].send_signal(signal.SIGSTOP)
+        try:
+            # A broker takes as long to notice, for the connection is there. By then others lead.
+            async with asyncio.timeout(PAUSE_S):
+                await workers.leader_other_than(leader)
+            await workers.everything_runs(*others)
+        finally:
+            workers.processes[leader].send_signal(signal.SIGCONT)
+        await workers.everything_runs(*WORKERS)
+        os.kill(standalone.endpoints["broker"]["pid"], signal.SIGKILL)
+        await workers.everything_runs(*WORKERS)
+    assert len(locks(tmp_path, "lock")) == MANY_INSTANCES
+    assert locks(tmp_path, "twice") == []
 
 
 @pytest.mark.full
