@@ -14,7 +14,11 @@ from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.admin.facade import Services, StatsQuery
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.peers import ask, of_topic
-from geminga_broker.admin.routes.replication import other_clusters, refusals_of_remotes
+from geminga_broker.admin.routes.replication import (
+    clusters_of,
+    other_clusters,
+    refusals_of_remotes,
+)
 from geminga_broker.admin.serving import policies_here, to_each, to_partition
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.ownership.address import Owner
@@ -135,9 +139,7 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
 async def _grows_in(services: Services, topic: TopicName) -> list[str]:
     """The other clusters in which a topic grows when it grows here. Raises ``RestError`` 422 where
     it is not to be in this one."""
-    policies = await services.namespaces.policies(topic.namespace)
-    clusters = (await services.topic_policies.said_here(topic)).replication_clusters
-    clusters = clusters or policies.replication_clusters
+    clusters = await clusters_of(services, topic)
     if clusters and services.cluster not in clusters:
         raise RestError(422, "Local cluster is not part of replicate cluster list")
     return other_clusters(services, clusters)

@@ -13,8 +13,9 @@ from starlette.responses import Response
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.policy_routes import change_policies, policies_of
+from geminga_broker.policies.levels import nearest
 from geminga_broker.replication.errors import PartitionsDiffer, RemoteRefused, ReplicationError
-from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.clusters import GLOBAL_CLUSTER
 from geminga_protocol.records.namespaces import Policies
 from geminga_server.authorization import Action
@@ -132,6 +133,15 @@ def refusals_of_remotes() -> Generator[None]:
         raise RestError(error.status, str(error)) from error
     except ReplicationError as error:
         raise RestError(500, str(error)) from error
+
+
+async def clusters_of(services: Services, topic: TopicName) -> Sequence[str]:
+    """The clusters that ``topic`` is in, whether it says so itself or its namespace does."""
+    said = await services.topic_policies.said_here(topic)
+    if said.replication_clusters is None:
+        said = services.topic_policies.known(topic)
+    namespace = await services.namespaces.policies(topic.namespace)
+    return nearest(said.replication_clusters, namespace.replication_clusters, ())
 
 
 def other_clusters(services: Services, clusters: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ topic reads it all, and changes it. A partitioned topic says one thing for all i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fastapi import APIRouter, Request
@@ -16,6 +17,7 @@ from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.replication import (
     check_clusters,
     clusters_body,
+    clusters_of,
     other_clusters,
     refusals_of_remotes,
 )
@@ -41,11 +43,11 @@ async def get_topic_replication_clusters(
     """The clusters that the topic says it is in, nothing where it does not say; with ``applied``
     those that hold."""
     await bring_to_owner(request, services, topic)
-    clusters = (await services.topic_policies.said_here(topic)).replication_clusters
-    if clusters is None and flag(request, "applied"):
-        clusters = services.topic_policies.known(topic).replication_clusters
-        if clusters is None:
-            clusters = (await services.namespaces.policies(topic.namespace)).replication_clusters
+    clusters: Sequence[str] | None
+    if flag(request, "applied"):
+        clusters = await clusters_of(services, topic)
+    else:
+        clusters = (await services.topic_policies.said_here(topic)).replication_clusters
     return empty() if clusters is None else Json(sorted(set(clusters)))
 
 

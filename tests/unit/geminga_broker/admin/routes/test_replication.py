@@ -4,6 +4,7 @@ refused: with the statuses and reasons of Apache Pulsar 4.0.6."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -135,6 +136,19 @@ async def test_a_partitioned_topic_grows_in_the_clusters_that_it_is_replicated_t
     assert (await client.post(f"{TOPIC}/replication", json=[HERE, "east"])).status_code == 204
     assert (await client.post(f"{TOPIC}/partitions", json=5)).status_code == 204
     assert far_rest.topics == {"east": {NAME: 5}, "west": {NAME: 3}}
+
+
+async def test_a_topic_grows_in_the_clusters_that_it_is_told_to_be_in(
+    client: httpx.AsyncClient, services: Services, far_rest: FarRest
+) -> None:
+    """No cluster at all is something else than nothing said."""
+    await replicate_namespace(client)
+    assert (await client.put(f"{TOPIC}/partitions?createLocalTopicOnly=true", json=2)).is_success
+    topic = TopicName.parse("persistent://public/default/orders")
+    await services.topic_policies.change(topic, lambda said: replace(said, replication_clusters=()))
+    assert (await client.get(f"{TOPIC}/replication?applied=true")).json() == []
+    assert (await client.post(f"{TOPIC}/partitions", json=3)).status_code == 204
+    assert far_rest.topics == {"east": {}, "west": {}}
 
 
 async def test_a_cluster_that_does_not_let_a_topic_grow_is_named(
