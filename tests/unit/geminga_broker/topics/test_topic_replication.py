@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from random import Random
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, until
-from tests.unit.geminga_broker.clients_and_logs import maintain, resolver_over
-from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.clients_and_logs import maintain, publish, resolver_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import (
+    MemoryLedgers,
+    MemoryReader,
+    logs_over,
+)
 from tests.unit.geminga_broker.replication import conftest
 from tests.unit.geminga_broker.replication.conftest import REMOTE
 
@@ -21,6 +26,7 @@ from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.replication.replicator import Surroundings
+from geminga_broker.topics.backlog import MessageExpiry
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_replication import TopicReplication
@@ -181,6 +187,49 @@ async def test_a_cursor_that_could_not_be_deleted_is_deleted_later(
     await maintain(topics, TopicReplication)
     assert await coordination.exists(CURSOR) is None
     assert not topic.part(TopicReplication).cursors()
+
+
+async def test_what_is_too_old_is_passed_over_though_the_remote_cluster_takes_nothing(
+    topics: TopicDirectory, topic: Topic, far: FakeBroker
+) -> None:
+    """Upstream's #23937: the cursor kept it, and the log with it, for as long."""
+    far.on(BaseCommand.SEND)
+    topics.apply_policies(NAME.namespace, replace(REPLICATED, message_ttl_s=60))
+    await publish(topic, 1, 1, age_s=61)
+    await publish(topic, 1)
+    await until(lambda: len(far.of_type(BaseCommand.SEND)) == 1)  # the first two are too old
+    cursor = topic.part(TopicReplication).replicators[REMOTE].cursor
+    before = topic.managed_ledger.chain.previous_of(topic.managed_ledger.chain.last_confirmed)
+    await until(lambda: cursor.mark_delete == before)
+
+
+async def test_what_no_replicator_can_send_is_passed_over_when_it_is_too_old(
+    topics: TopicDirectory, topic: Topic, far: FakeBroker
+) -> None:
+    far.on(BaseCommand.PRODUCER)
+    topics.apply_policies(NAME.namespace, replace(REPLICATED, message_ttl_s=60))
+    await until(lambda: len(far.of_type(BaseCommand.PRODUCER)) == 1)
+    await publish(topic, 1, 1, age_s=61)
+    await publish(topic, 1)
+    cursor = topic.part(TopicReplication).replicators[REMOTE].cursor
+    assert cursor.backlog_entries == 3
+    await maintain(topics, MessageExpiry)
+    assert cursor.backlog_entries == 1
+
+
+async def test_what_was_published_just_now_is_sent_without_a_read_of_its_ledger(
+    topics: TopicDirectory, topic: Topic, far: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object, **__: object) -> list[bytes]:
+        raise AssertionError("a ledger is read")
+
+    far.on(BaseCommand.SEND)
+    monkeypatch.setattr(MemoryReader, "read", never)
+    monkeypatch.setattr(MemoryReader, "read_entries", never)
+    topics.apply_policies(NAME.namespace, REPLICATED)
+    await until(lambda: len(far.of_type(BaseCommand.PRODUCER)) == 1)
+    await publish(topic, *([1] * 100))
+    await until(lambda: len(far.of_type(BaseCommand.SEND)) == 100)
 
 
 async def test_a_topic_with_several_silent_remote_clusters_closes_soon(
