@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import IO
 
 
 def command(*words: str) -> list[str]:
@@ -23,11 +25,19 @@ def running(*words: str) -> Generator[subprocess.Popen[str], None, None]:
 
 
 def wait_for_words(process: subprocess.Popen[str], words: str) -> None:
-    """Read its log up to the line with ``words``."""
+    """Read its log up to the line with ``words``, and what follows without a look: a process whose
+    pipe is full would stand still."""
     assert process.stderr is not None
     lines: list[str] = []
     for line in process.stderr:
         lines.append(line)
         if words in line:
+            Thread(target=_read_on, args=(process.stderr,), daemon=True).start()
             return
     raise AssertionError("".join(lines))
+
+
+def _read_on(log: IO[str]) -> None:
+    with suppress(ValueError):  # it is closed
+        for _ in log:
+            pass

@@ -9,10 +9,9 @@ import os
 import signal
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from subprocess import Popen
-from threading import Thread
 from uuid import uuid4
 
 import pytest
@@ -212,7 +211,7 @@ async def working(
                 for each in WORKERS
             }
             for process in processes.values():
-                await asyncio.to_thread(wait_until_it_serves, process)
+                await asyncio.to_thread(wait_for_words, process, "functions worker serves")
             workers = Workers(client, membership, processes, count)
             tasks = [
                 asyncio.create_task(workers.receive(f"{topics}/out")),
@@ -225,19 +224,6 @@ async def working(
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def wait_until_it_serves(worker: Popen[str]) -> None:
-    wait_for_words(worker, "functions worker serves")
-    # One whose pipe is full would stand still.
-    Thread(target=read_on, args=(worker,), daemon=True).start()
-
-
-def read_on(process: Popen[str]) -> None:
-    assert process.stderr is not None
-    with suppress(ValueError):  # it is closed
-        for _ in process.stderr:
-            pass
 
 
 async def chunks(text: str) -> AsyncIterator[bytes]:
