@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from tests.integration.cluster_process import (
     ClusterProcess,
     StandaloneProcess,
 )
+from tests.integration.function_instances import Functions
 
+import geminga
 from pytest_geminga.clusters import Cluster
 
 StartStandalone = Callable[..., StandaloneProcess]
@@ -42,6 +44,19 @@ def standalone(geminga_standalone: Cluster) -> StandaloneProcess:
     """The plugin's cluster, which tests share and leave alive, one an xdist worker."""
     assert isinstance(geminga_standalone, StandaloneProcess), "these tests look at its processes"
     return geminga_standalone
+
+
+@pytest.fixture
+async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]:
+    """Our client of the shared cluster."""
+    async with geminga.connect(standalone.service_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def functions(standalone: StandaloneProcess, tmp_path: Path) -> Functions:
+    """A function of the shared cluster, of which a test starts instances."""
+    return Functions(standalone.service_url, standalone.web_service_url, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Generator
+from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from geminga import (
     MessageId,
     PrivateKeys,
     Reader,
-    connect,
 )
 
 PREFIX = "persistent://public/default/consumers-"
@@ -42,13 +41,6 @@ def official(standalone: StandaloneProcess) -> Generator[Any]:
     """The official client of the shared cluster."""
     with client_of(standalone.service_url) as client:
         yield client
-
-
-@pytest.fixture
-async def client(standalone: StandaloneProcess) -> AsyncIterator[Client]:
-    """Ours."""
-    async with connect(standalone.service_url) as opened:
-        yield opened
 
 
 def publish(official: Any, topic: str, *bodies: bytes, **options: Any) -> None:

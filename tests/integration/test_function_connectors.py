@@ -5,28 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Generator
+from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.function_instances import TIMEOUT_S, Functions, publish, results
 
 import geminga
 from geminga_functions.instance.messages import Failed, Started
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
-
-
-@pytest.fixture
-def functions(standalone: StandaloneProcess, tmp_path: Path) -> Functions:
-    return Functions(standalone.service_url, standalone.web_service_url, tmp_path)
-
-
-@pytest.fixture
-async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]:
-    async with geminga.connect(standalone.service_url) as client:
-        yield client
 
 
 @pytest.fixture

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.function_instances import TIMEOUT_S, Functions, publish, results
 
 import geminga
@@ -29,17 +27,6 @@ def process(input):
     sum(range(20_000))
     return input
 """
-
-
-@pytest.fixture
-def functions(standalone: StandaloneProcess, tmp_path: Path) -> Functions:
-    return Functions(standalone.service_url, standalone.web_service_url, tmp_path)
-
-
-@pytest.fixture
-async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]:
-    async with geminga.connect(standalone.service_url) as client:
-        yield client
 
 
 @pytest.mark.parametrize("guarantee", [ATLEAST_ONCE, ATMOST_ONCE], ids=ProcessingGuarantees.Name)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -24,18 +23,6 @@ from geminga_functions.instance.messages import (
 )
 from geminga_functions.instance.serving import LEAVES_EARLIER_S
 from geminga_protocol.functions.functions_pb2 import EFFECTIVELY_ONCE, MANUAL, CryptoSpec
-
-
-@pytest.fixture
-def functions(standalone: StandaloneProcess, tmp_path: Path) -> Functions:
-    return Functions(standalone.service_url, standalone.web_service_url, tmp_path)
-
-
-@pytest.fixture
-async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]:
-    async with geminga.connect(standalone.service_url) as client:
-        yield client
-
 
 EXCLAMATION = """
 from pulsar import Function

@@ -4,7 +4,7 @@ changes nothing more."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,12 +25,6 @@ pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 30.0
 POLL_S = 0.02
-
-
-@pytest.fixture
-async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]:
-    async with geminga.connect(standalone.service_url) as client:
-        yield client
 
 
 @pytest.fixture
