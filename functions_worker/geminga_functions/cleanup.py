@@ -87,7 +87,8 @@ class Cleanup(Service):
             if name not in self._known and name not in self._functions.removed:
                 # A broker has trimmed the topic, say: what belongs to the function stays.
                 log.error(
-                    "a function is gone that nobody has deleted", extra={"function": str(name)}
+                    "the log has lost a function that no worker deleted",
+                    extra={"function": str(name)},
                 )
             elif name not in self._known:
                 work = self._clean(name, metadata.functionDetails)

@@ -14,7 +14,7 @@ from geminga_functions.names import InstanceName
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How an instance ended. ``trace`` is empty where it was asked to end, and did so;
-    ``is_lease_over`` says that it ended with its lease, which is nobody's failure."""
+    ``is_lease_over`` says that it ended with its lease, which is no failure of the function."""
 
     trace: str = ""
     is_user_error: bool = False

@@ -189,10 +189,9 @@ async def test_a_cursor_that_could_not_be_deleted_is_deleted_later(
     assert not topic.part(TopicReplication).cursors()
 
 
-async def test_what_is_too_old_is_passed_over_though_the_remote_cluster_takes_nothing(
+async def test_what_is_too_old_when_it_is_read_is_not_sent(
     topics: TopicDirectory, topic: Topic, far: FakeBroker
 ) -> None:
-    """Upstream's #23937: the cursor kept it, and the log with it, for as long."""
     far.on(BaseCommand.SEND)
     topics.apply_policies(NAME.namespace, replace(REPLICATED, message_ttl_s=60))
     await publish(topic, 1, 1, age_s=61)
@@ -206,6 +205,7 @@ async def test_what_is_too_old_is_passed_over_though_the_remote_cluster_takes_no
 async def test_what_no_replicator_can_send_is_passed_over_when_it_is_too_old(
     topics: TopicDirectory, topic: Topic, far: FakeBroker
 ) -> None:
+    """Upstream's #23937: the cursor kept it, and the log with it, for as long."""
     far.on(BaseCommand.PRODUCER)
     topics.apply_policies(NAME.namespace, replace(REPLICATED, message_ttl_s=60))
     await until(lambda: len(far.of_type(BaseCommand.PRODUCER)) == 1)
