@@ -113,15 +113,18 @@ class Workers(Service):
 
 
 async def _end(process: Process) -> None:
-    """Have a worker end in order, or else at once."""
+    """Have a worker end in order, or else at once: it has ended on every way out of here."""
     with suppress(ProcessLookupError):
         process.terminate()
     try:
-        async with asyncio.timeout(END_TIMEOUT_S):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await process.wait()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
 
 
 def _held_port(host: str, port: int) -> socket.socket:
