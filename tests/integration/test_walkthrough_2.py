@@ -77,6 +77,12 @@ def send(client: Any, topic: str, *payloads: bytes) -> None:
     producer.close()
 
 
+def consumers_of(cluster: ClusterProcess, topic: str, asked: str) -> int:
+    """How many consumers the subscription "sub" has now, as the topic's broker says."""
+    _, stats = rest(cluster.web_url_of(asked), "GET", STATS.format(topic))
+    return len(stats["subscriptions"]["sub"]["consumers"])
+
+
 def stored_in(client: Any, topic: str) -> list[bytes]:
     reader = client.create_reader(TOPIC.format(topic), pulsar.MessageId.earliest)
     found: list[bytes] = []
@@ -182,6 +188,9 @@ def test_when_the_owner_is_killed_another_broker_serves_the_topic(
             took_s = time.monotonic() - begun_s
             (other, *_) = (each for each in cluster.brokers if each != owner)
             assert owner_of(cluster, topic, other) != owner
+            # A consumer that has not come back yet would hand out what the killed broker sent it,
+            # and get it once more.
+            eventually(lambda: consumers_of(cluster, topic, other), (1).__eq__)
             received = [consumer.receive(RECEIVE_TIMEOUT_MS) for _ in range(2)]
             assert [message.data() for message in received] == [b"before", b"after"]
         finally:
