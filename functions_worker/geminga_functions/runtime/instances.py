@@ -331,7 +331,11 @@ class Keeper:
                 await asyncio.sleep(LEAVES_EARLIER_S)
                 continue
             if not ending.trace or not instances.has_lease:
-                continue  # the lease ended, and the instance with it: ``_run`` waits for the next
+                # The lease ended, and the instance with it. ``_run`` would wait for the next one,
+                # too, but only behind its package: one that is refused at once would be tried all
+                # the while, and nothing else of this worker would run.
+                await instances.lease()
+                continue
             self._failure = InstanceFailure(
                 shortened(ending.trace), ending.is_user_error, instances.clock.wall_ms()
             )

@@ -231,6 +231,16 @@ async def test_a_package_that_cannot_be_used_is_the_failure(world: World) -> Non
     assert (await world.settled(ONE, 1)).state is InstanceState.RUNNING
 
 
+async def test_a_package_that_cannot_be_used_is_not_tried_without_a_lease(world: World) -> None:
+    world.packages.refusal = PackageRefused("the client is not connected")
+    world.instances.assign({ONE: metadata()})
+    await asyncio.sleep(10)
+    assert world.packages.refusals == 1
+    world.packages.refusal = None
+    world.lease(FOR_EVER_S)
+    assert (await world.settled()).state is InstanceState.RUNNING
+
+
 async def test_a_machine_that_starts_no_process_is_not_the_users_fault(world: World) -> None:
     world.lease(FOR_EVER_S)
     world.runner.error = OSError("no more processes")
