@@ -11,9 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.simulation.cluster import PATIENT, Cluster, Shape
 from tests.simulation.geo_book import END, LAST_MESSAGES, Book, schema_of
-from tests.simulation.verdicts import raise_loop_failures
 
 from geminga import (
     Batching,
@@ -35,6 +33,8 @@ from geminga_protocol.records.clusters import ClusterData
 from geminga_protocol.records.namespaces import DelayedDelivery, DispatchRate, Policies
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.cluster import PATIENT, Cluster, Shape
+from geminga_scenarios.verdicts import raise_loop_failures
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.host import Host
 from geminga_simulation.world import World

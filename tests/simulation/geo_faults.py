@@ -9,13 +9,13 @@ from contextlib import suppress
 from itertools import permutations
 from random import Random
 
-from tests.simulation.cluster import Cluster
 from tests.simulation.geo import NAMESPACE, GeoClusters
 from tests.simulation.geo_book import Book
 
 from geminga_broker.broker import Broker
 from geminga_protocol.records.clusters import ClusterData
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.cluster import Cluster
 from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 from geminga_simulation.errors import HostCrashed
 

@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from tests.simulation.storage import History, Storage
+from tests.simulation.history import History
 
 from geminga_ledger import (
     LedgerError,
@@ -22,6 +22,8 @@ from geminga_ledger.quorum import Quorum, Verdict
 from geminga_ledger.range_read import RangeRead
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata
 from geminga_runtime.coordination import CoordinationError
+from geminga_scenarios.cluster import Sizes
+from geminga_scenarios.storage import Storage
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.host import Host
 
@@ -35,14 +37,6 @@ RETRY_S = 0.1
 LOOKS_MAX = 5
 WAIT_S = 1.0
 ANSWER_TIMEOUT_S = 10.0
-
-
-class Sizes(NamedTuple):
-    """A ledger's ensemble, write quorum and ack quorum."""
-
-    ensemble: int
-    write_quorum: int
-    ack_quorum: int
 
 
 class Witness:

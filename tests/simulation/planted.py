@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.simulation.storage import Storage
 
 from geminga._channels.producer_channel import ProducerChannel
 from geminga._transport.connection_pool import ConnectionPool
@@ -39,6 +38,7 @@ from geminga_ledger.quorum import Acknowledgements, Quorum
 from geminga_ledger.range_read import RangeRead
 from geminga_protocol.records.cursor import CursorRecord, PositionRecord
 from geminga_protocol.records.delayed_buckets import DelayedIndex
+from geminga_scenarios.storage import Storage
 from geminga_simulation.errors import InvariantViolated, SimulationError
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from tests.simulation.cluster import Cluster
-
 from geminga import (
     EARLIEST,
     Client,
@@ -30,6 +28,7 @@ from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
 from geminga_protocol.pulsar.integers import signed
 from geminga_protocol.pulsar.payload import open_payload
 from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_scenarios.cluster import Cluster
 from geminga_simulation.checkers import check_nothing_lost, check_order
 from geminga_simulation.errors import InvariantViolated
 

@@ -7,27 +7,23 @@ nothing is marked any more; no confirmed entry is lost and none was invented.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
-from tests.simulation.owner import Owner, Sizes, Witness, take_over
+from tests.simulation.history import History
+from tests.simulation.owner import Owner, Witness, take_over
 from tests.simulation.planted import found_by
 from tests.simulation.seeds import first_seeds
-from tests.simulation.storage import History, Storage
-from tests.simulation.verdicts import raise_failures, results
 
 from geminga_autorecovery import copier
-from geminga_autorecovery.autorecovery import AutoRecovery
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.copies import Copies
 from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
 from geminga_autorecovery.marks import Marks
-from geminga_bookie.bookie import Bookie
 from geminga_ledger import Ledgers, LedgerWriter
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.links import BookieLinks
@@ -35,11 +31,14 @@ from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.store import LedgerStore
 from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES
+from geminga_scenarios.cluster import Sizes
+from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
+from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
-from geminga_simulation.world import Site, World
+from geminga_simulation.world import World
 
 SEEDS_A_TEST = 20
 OWNERS = 3
@@ -57,50 +56,6 @@ SIZES = (
     *(Sizes(2, 2, 1), Sizes(3, 2, 1), Sizes(2, 2, 2)),
     *(Sizes(3, 3, 2), Sizes(3, 2, 2), Sizes(4, 3, 2)),
 )
-# Everything is looked at often and completely, and nobody waits long.
-EAGER = AutoRecoveryConfig(
-    auditor_periodic_bookie_check_interval_s=20.0,
-    auditor_periodic_check_interval_s=5.0,
-    auditor_ledger_verification_percentage=100,
-    open_ledger_rereplication_grace_s=1.0,
-    failed_ledger_grace_s=8.0,
-    rereplication_entry_batch_size=20,
-    rescan_interval_s=5.0,
-    retry_s=0.5,
-)
-
-
-class RecoveringStorage(Storage):
-    """Bookies with auto-recovery in their processes."""
-
-    def __init__(
-        self, world: World, count: int, config: AutoRecoveryConfig, site: Site | None = None
-    ) -> None:
-        super().__init__(world, count, site)
-        self.daemons: list[AutoRecovery] = []
-        self._config = config
-
-    @property
-    def copied_entries(self) -> int:
-        """How many copies all daemons of all times have stored."""
-        return sum(each.worker_counters.entries_written for each in self.daemons)
-
-    @asynccontextmanager
-    async def _bookie(self, host: Host) -> AsyncGenerator[Bookie]:
-        async with (
-            super()._bookie(host) as bookie,
-            host.coordination() as session,
-            AutoRecovery(
-                bookie.bookie_id,
-                coordination=session,
-                network=host.network,
-                clock=host.clock,
-                random=host.random,
-                config=self._config,
-            ) as daemon,
-        ):
-            self.daemons.append(daemon)
-            yield bookie
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,17 @@ from random import Random
 
 import pytest
 from tests.simulation import once
-from tests.simulation.cluster import SHAPES, Cluster, Shape
 from tests.simulation.cut_links import Cut, CuttingNetwork, Moment, name_of
 from tests.simulation.errands import Errand
 from tests.simulation.planted import Plant, forget_to_send_again, found_by, leave_connections_open
 from tests.simulation.seeds import first_seeds
-from tests.simulation.verdicts import raise_loop_failures, results
 
 from geminga import connect
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.cluster import SHAPES, Cluster, Shape
+from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 from geminga_simulation.faults import ROUGH_NETWORK, FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate

@@ -23,7 +23,6 @@ from typing import Any
 
 import pytest
 from tests.simulation import once
-from tests.simulation.cluster import Cluster, Shape
 from tests.simulation.cut_links import Cut, CuttingNetwork, Moment, Way
 from tests.simulation.errands import again
 
@@ -32,6 +31,7 @@ from geminga import EARLIEST, Client, Consumer, Producer, SubscriptionType, conn
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.cluster import Cluster, Shape
 from geminga_simulation.host import Host
 from geminga_simulation.incarnation import CURRENT, SimulatedFuture, SimulatedHandle
 from geminga_simulation.simulate import simulate

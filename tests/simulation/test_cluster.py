@@ -15,8 +15,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.cluster import Cluster, Shape
-from tests.simulation.owner import Sizes
 from tests.simulation.planted import (
     Plant,
     answer_before_the_sync,
@@ -45,8 +43,9 @@ from tests.simulation.traffic import (
     take_in,
     until_delivered,
 )
-from tests.simulation.verdicts import raise_loop_failures, results
 
+from geminga_scenarios.cluster import Cluster, Shape, Sizes
+from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host

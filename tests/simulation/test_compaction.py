@@ -15,7 +15,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
 from tests.simulation.planted import (
     Plant,
     compact_up_to_the_end,
@@ -25,13 +24,14 @@ from tests.simulation.planted import (
 from tests.simulation.reading import Published, channels, producer_of, read_all
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import PRODUCERS
-from tests.simulation.verdicts import raise_loop_failures, results
 
 from geminga import Client
 from geminga_broker.broker import Broker
 from geminga_broker.compaction.report import CompactionStatus
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
+from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.checkers import check_nothing_invented
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 from geminga_simulation.faults import FaultInjector, FaultMenu

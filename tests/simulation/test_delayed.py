@@ -13,7 +13,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.cluster import IMPATIENT, Cluster, Shape
 from tests.simulation.delayed import (
     DELAY_S_MAX,
     MESSAGES,
@@ -32,9 +31,10 @@ from tests.simulation.planted import (
     skip_segments_that_cannot_be_read,
 )
 from tests.simulation.seeds import first_seeds
-from tests.simulation.verdicts import raise_loop_failures, results
 
 from geminga_runtime.clock import Clock
+from geminga_scenarios.cluster import IMPATIENT, Cluster, Shape
+from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.faults import FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate

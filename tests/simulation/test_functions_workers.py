@@ -14,10 +14,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.simulation.cluster import Cluster, Shape
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.seeds import first_seeds
-from tests.simulation.verdicts import raise_loop_failures, results
 from tests.simulation.workers import Workers
 
 from geminga import AccessMode, ClientError, Reader
@@ -36,6 +34,8 @@ from geminga_functions.worker import Worker, function_log
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.cluster import Cluster, Shape
+from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 from geminga_simulation.faults import ROUGH_NETWORK, FaultInjector, FaultMenu

@@ -14,15 +14,17 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.owner import RETRY_S, Owner, Sizes, keep_up
+from tests.simulation.history import History
+from tests.simulation.owner import RETRY_S, Owner, keep_up
 from tests.simulation.seeds import first_seeds
-from tests.simulation.storage import History, Storage
 from tests.simulation.test_ledgers import recover_and_read_all
-from tests.simulation.verdicts import raise_failures, results
 
 from geminga_bookie.storage.index import Index
 from geminga_ledger import LedgerError, Ledgers
 from geminga_runtime.coordination import CoordinationError
+from geminga_scenarios.cluster import Sizes
+from geminga_scenarios.storage import Storage
+from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate

@@ -16,7 +16,8 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.owner import Owner, Sizes, check_copies, tail, take_over
+from tests.simulation.history import History
+from tests.simulation.owner import Owner, check_copies, tail, take_over
 from tests.simulation.planted import (
     Plant,
     believe_one_absence,
@@ -26,9 +27,10 @@ from tests.simulation.planted import (
     journals_lie,
 )
 from tests.simulation.seeds import first_seeds
-from tests.simulation.storage import History, Storage
-from tests.simulation.verdicts import raise_failures, results
 
+from geminga_scenarios.cluster import Sizes
+from geminga_scenarios.storage import Storage
+from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate

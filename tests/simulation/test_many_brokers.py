@@ -19,7 +19,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.cluster import Cluster, Shape
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import (
@@ -36,7 +35,6 @@ from tests.simulation.traffic import (
     read_all,
     receive_the_rest,
 )
-from tests.simulation.verdicts import raise_loop_failures, results
 
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage as BookieStorage
@@ -45,6 +43,8 @@ from geminga_broker.ownership.owned_bundles import OwnedBundles
 from geminga_broker.ownership.split import split_boundaries
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.cluster import Cluster, Shape
+from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 from geminga_simulation.errors import HostCrashed, InvariantViolated

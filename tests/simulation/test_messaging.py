@@ -18,7 +18,6 @@ from random import Random
 
 import pytest
 from tests.simulation import delayed, fenced, keyed, once, refused
-from tests.simulation.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
 from tests.simulation.delayed import (
     Appointments,
     check_appointments,
@@ -42,10 +41,11 @@ from tests.simulation.planted import (
 from tests.simulation.refused import Refusals, refuse, send_all
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER, Told, publish_end, read_all
-from tests.simulation.verdicts import raise_loop_failures, results
 
 from geminga import Client, ClientError, ConsumerOptions
 from geminga_runtime.clock import Clock
+from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
+from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.checkers import check_nothing_lost
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.faults import FaultInjector, FaultMenu

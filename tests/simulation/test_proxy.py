@@ -12,12 +12,12 @@ from functools import partial
 
 import pytest
 from tests.simulation import once
-from tests.simulation.cluster import Cluster, Shape
 from tests.simulation.cut_links import name_of
 from tests.simulation.seeds import first_seeds
 from tests.simulation.test_client import STORM, Errands
-from tests.simulation.verdicts import raise_loop_failures, results
 
+from geminga_scenarios.cluster import Cluster, Shape
+from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.faults import FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World

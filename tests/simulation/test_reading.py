@@ -13,7 +13,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
 from tests.simulation.planted import (
     Plant,
     acknowledge_whole_ledgers,
@@ -33,10 +32,11 @@ from tests.simulation.reading import (
 )
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER
-from tests.simulation.verdicts import raise_loop_failures, results
 
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
+from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.errors import HostCrashed
 from geminga_simulation.faults import FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate

@@ -18,7 +18,6 @@ from functools import cache, partial
 from random import Random
 
 import pytest
-from tests.simulation.cluster import IMPATIENT, PATIENT, SHORT_FAULTS, Shape
 from tests.simulation.geo import (
     MESSAGES,
     Application,
@@ -27,7 +26,6 @@ from tests.simulation.geo import (
 )
 from tests.simulation.geo_book import LAST_MESSAGES, Book, check, check_schemas
 from tests.simulation.geo_faults import change_replication, cut_links, strike
-from tests.simulation.owner import Sizes
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.planted_replication import (
     believe_snapshots_alone,
@@ -46,11 +44,12 @@ from tests.simulation.planted_replication import (
 )
 from tests.simulation.seeds import first_seeds
 from tests.simulation.sometimes import Rare, counting
-from tests.simulation.verdicts import results
 
 from geminga import Batching
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_ledger import LedgerConfig
+from geminga_scenarios.cluster import IMPATIENT, PATIENT, SHORT_FAULTS, Shape, Sizes
+from geminga_scenarios.verdicts import results
 from geminga_simulation.faults import FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
-from tests.simulation.cluster import Shape
 from tests.simulation.geo import (
     DELAY_S,
     Application,
@@ -34,6 +33,7 @@ from tests.simulation.planted_replication import (
 from tests.simulation.sometimes import Rare, counting
 
 from geminga_broker.replication.config import ReplicationConfig
+from geminga_scenarios.cluster import Shape
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World

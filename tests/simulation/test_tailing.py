@@ -17,16 +17,18 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.owner import READ_BYTES, RETRY_S, Owner, Sizes, Witness, keep_up
+from tests.simulation.history import History
+from tests.simulation.owner import READ_BYTES, RETRY_S, Owner, Witness, keep_up
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.seeds import first_seeds
-from tests.simulation.storage import History, Storage
-from tests.simulation.verdicts import raise_failures, results
 
 from geminga_ledger import LedgerConfig, LedgerError, LedgerReader, Ledgers, LedgerWriter
 from geminga_ledger.long_poll import LongPoll, News
 from geminga_ledger.store import LedgerStore
 from geminga_runtime.coordination import CoordinationError
+from geminga_scenarios.cluster import Sizes
+from geminga_scenarios.storage import Storage
+from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host

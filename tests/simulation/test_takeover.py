@@ -14,8 +14,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.cluster import IMPATIENT, PATIENT, Cluster, Shape
-from tests.simulation.owner import Sizes
 from tests.simulation.planted import (
     Plant,
     found_by,
@@ -43,11 +41,12 @@ from tests.simulation.traffic import (
     take_in,
     until_delivered,
 )
-from tests.simulation.verdicts import raise_loop_failures, results
 
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.cluster import IMPATIENT, PATIENT, Cluster, Shape, Sizes
+from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import CoordinationConditions, DiskConditions
 from geminga_simulation.errors import HostCrashed
 from geminga_simulation.faults import FaultInjector, FaultMenu

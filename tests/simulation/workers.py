@@ -17,8 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.simulation.cluster import Cluster
-
 from geminga_broker.admin.facade import StatsQuery
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
@@ -33,6 +31,7 @@ from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
+from geminga_scenarios.cluster import Cluster
 from geminga_server.errors import ServerUnreachable
 from geminga_server.rest_calls import RestAnswer, RestCall
 from geminga_simulation.errors import HostCrashed, InvariantViolated

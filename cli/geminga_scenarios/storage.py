@@ -1,28 +1,27 @@
-"""Bookies on simulated hosts, and whoever owns the ledgers on them, one after the other.
+"""Bookies on simulated hosts.
 
-``History`` is what was told to those who write and read: the only thing the checks go by. A bookie
-whose process ends by an error, or that takes no more entries since its journal failed, is started
-again after a while, as a supervisor or an operator would.
+A bookie whose process ends by an error, or that takes no more entries since its journal failed, is
+started again after a while, as a supervisor or an operator would.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
+from geminga_autorecovery.autorecovery import AutoRecovery
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig, GarbageConfig
 from geminga_bookie.storage.index import Index
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerMetadata
+from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.errors import GemingaError
-from geminga_simulation.checkers import NeverBackwards, OneTruth, check_prefix
-from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.host import Host
 from geminga_simulation.world import Site, World
 
@@ -50,75 +49,17 @@ SMALL_FILES = BookieConfig(
         major_compaction_threshold=0.9,
     ),
 )
-
-
-@dataclass(slots=True)
-class History:
-    """What writers pushed and were told, what readers saw, where ledgers ended."""
-
-    ledgers: list[int] = field(default_factory=list[int])
-    pushed: dict[int, list[bytes]] = field(default_factory=dict[int, list[bytes]])
-    confirmed: dict[int, int] = field(default_factory=dict[int, int])
-    seen: dict[int, int] = field(default_factory=dict[int, int])
-    ended: dict[int, int] = field(default_factory=dict[int, int])
-    # Called when a ledger has been closed: a good moment for mischief.
-    on_end: Callable[[], None] = lambda: None
-    growth: NeverBackwards = field(default_factory=NeverBackwards)
-    truth: OneTruth = field(default_factory=OneTruth)
-    # How often a ledger's ensemble changed.
-    changes: int = 0
-
-    def begin(self, ledger_id: int) -> None:
-        """A ledger was created."""
-        self.ledgers.append(ledger_id)
-        self.pushed[ledger_id] = []
-        self.confirmed[ledger_id] = self.seen[ledger_id] = -1
-
-    def confirm(self, ledger_id: int, last_confirmed: int) -> None:
-        """The writer was told that everything up to here is stored for good."""
-        self.growth.observe(f"confirmed in ledger {ledger_id}", last_confirmed)
-        self.confirmed[ledger_id] = last_confirmed
-        self._check_end(ledger_id)
-
-    def see(self, reader: Hashable, ledger_id: int, last_confirmed: int) -> None:
-        """A reader was told that it may read up to here."""
-        self.growth.observe(reader, last_confirmed)
-        self.seen[ledger_id] = max(self.seen[ledger_id], last_confirmed)
-        self._check_end(ledger_id)
-
-    def end(self, ledger_id: int, last_entry: int) -> None:
-        """The ledger is closed and ends here, for everybody and for ever."""
-        self.truth.observe(f"the end of ledger {ledger_id}", last_entry)
-        self.ended[ledger_id] = last_entry
-        self._check_end(ledger_id)
-        self.on_end()
-
-    def read(self, ledger_id: int, first: int, payloads: list[bytes]) -> None:
-        """Entries were read."""
-        check_prefix(self.pushed[ledger_id][first:], payloads)
-
-    def check_metadata(self, ledger_id: int, metadata: LedgerMetadata) -> None:
-        """A closed ledger's record fits what is in it."""
-        length = sum(map(len, self.pushed[ledger_id][: metadata.last_entry + 1]))
-        firsts = [each.first_entry for each in metadata.fragments]
-        if (
-            metadata.length != length
-            or firsts != sorted(set(firsts))
-            or firsts[0] != 0
-            or any(len(set(each.ensemble)) != metadata.ensemble_size for each in metadata.fragments)
-        ):
-            raise InvariantViolated(f"ledger {ledger_id} of {length} bytes has {metadata}")
-
-    def _check_end(self, ledger_id: int) -> None:
-        last_entry = self.ended.get(ledger_id)
-        if last_entry is None:
-            return
-        for who, entry in (("writer", self.confirmed), ("reader", self.seen)):
-            if entry[ledger_id] > last_entry:
-                raise InvariantViolated(
-                    f"ledger {ledger_id} ends at {last_entry}; "
-                    f"a {who} was told of {entry[ledger_id]}"
-                )
+# Everything is looked at often and completely, and nobody waits long.
+EAGER = AutoRecoveryConfig(
+    auditor_periodic_bookie_check_interval_s=20.0,
+    auditor_periodic_check_interval_s=5.0,
+    auditor_ledger_verification_percentage=100,
+    open_ledger_rereplication_grace_s=1.0,
+    failed_ledger_grace_s=8.0,
+    rereplication_entry_batch_size=20,
+    rescan_interval_s=5.0,
+    retry_s=0.5,
+)
 
 
 async def _failing(bookie: Bookie) -> None:
@@ -231,3 +172,36 @@ class Storage:
             Ledgers(session, host.network, host.clock, host.random, config) as ledgers,
         ):
             yield ledgers
+
+
+class RecoveringStorage(Storage):
+    """Bookies with auto-recovery in their processes."""
+
+    def __init__(
+        self, world: World, count: int, config: AutoRecoveryConfig, site: Site | None = None
+    ) -> None:
+        super().__init__(world, count, site)
+        self.daemons: list[AutoRecovery] = []
+        self._config = config
+
+    @property
+    def copied_entries(self) -> int:
+        """How many copies all daemons of all times have stored."""
+        return sum(each.worker_counters.entries_written for each in self.daemons)
+
+    @asynccontextmanager
+    async def _bookie(self, host: Host) -> AsyncGenerator[Bookie]:
+        async with (
+            super()._bookie(host) as bookie,
+            host.coordination() as session,
+            AutoRecovery(
+                bookie.bookie_id,
+                coordination=session,
+                network=host.network,
+                clock=host.clock,
+                random=host.random,
+                config=self._config,
+            ) as daemon,
+        ):
+            self.daemons.append(daemon)
+            yield bookie

@@ -10,10 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-
-from tests.simulation.owner import Sizes
-from tests.simulation.storage import Storage
-from tests.simulation.test_autorecovery import EAGER, RecoveringStorage
+from typing import NamedTuple
 
 from geminga import Client, Opening, connect
 from geminga_broker.broker import Broker
@@ -32,11 +29,21 @@ from geminga_proxy.brokers import RegisteredBrokers
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.proxy import Proxy
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_server.authorization import ALLOW_ALL
 from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.faults import FULL_MENU
 from geminga_simulation.host import Host
 from geminga_simulation.world import Site, World
+
+
+class Sizes(NamedTuple):
+    """A ledger's ensemble, write quorum and ack quorum."""
+
+    ensemble: int
+    write_quorum: int
+    ack_quorum: int
+
 
 BROKER_PORT = 6650
 CLUSTER = "standalone"
