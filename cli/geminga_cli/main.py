@@ -42,6 +42,10 @@ COMMANDS = {
         "geminga_cli.commands.test_server",
         "start a throw-away cluster on free ports, for the tests of any language",
     ),
+    "simulate": Command(
+        "geminga_cli.commands.simulate",
+        "run a scenario of yours on a simulated cluster, with faults, from seeds",
+    ),
     "broker": Command("geminga_cli.commands.broker", "run a broker"),
     "bookie": Command("geminga_cli.commands.bookie", "run a bookie"),
     "proxy": Command("geminga_cli.commands.proxy", "run a proxy: the gateway to a cluster"),

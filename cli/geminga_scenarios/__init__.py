@@ -1,1 +1,28 @@
-"""A whole cluster in one thread, on simulated hosts: what the project's own stories are told on."""
+"""Scenarios on a simulated cluster: bookies, brokers, ZooKeeper and clients in one thread.
+
+``geminga simulate`` runs a user's scenario from seeds; the project's own stories stand on the same
+cluster and are run by the same code. A scenario imports from here what it is given, and checks.
+"""
+
+from geminga_scenarios.simulated_cluster import SimulatedCluster
+from geminga_simulation.checkers import (
+    NoLostAcknowledgement,
+    check_nothing_invented,
+    check_nothing_lost,
+    check_order,
+    check_prefix,
+)
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.faults import FULL_MENU, FaultMenu
+
+__all__ = [
+    "FULL_MENU",
+    "FaultMenu",
+    "InvariantViolated",
+    "NoLostAcknowledgement",
+    "SimulatedCluster",
+    "check_nothing_invented",
+    "check_nothing_lost",
+    "check_order",
+    "check_prefix",
+]

@@ -23,6 +23,7 @@ from geminga_simulation.conditions import (
 from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.host import Host
+from geminga_simulation.run_control import RUN_CONTROL, RunControl, chosen_from, dishes_of
 from geminga_simulation.world import ZOOKEEPER, World
 
 # Conditions that are bad enough to matter and good enough for work to be done.
@@ -85,7 +86,8 @@ class FaultMenu(Conditions):
         network = self.network if random.random() < 0.5 else NetworkConditions()
         disk = self.disk if random.random() < 0.5 else DiskConditions()
         coordination = self.coordination if random.random() < 0.5 else CoordinationConditions()
-        return replace(self, network=network, disk=disk, coordination=coordination, **left_out)
+        drawn = replace(self, network=network, disk=disk, coordination=coordination, **left_out)
+        return chosen_from(self, drawn)
 
 
 FULL_MENU = FaultMenu(
@@ -113,8 +115,11 @@ class FaultInjector:
     """
 
     def __init__(self, world: World, menu: FaultMenu, victims: Sequence[Host]) -> None:
+        control = RUN_CONTROL.get(None) or RunControl()
         self._world = world
-        self._menu = menu
+        self._menu = chosen_from(menu, menu)
+        self._end_s = control.faults_end_s
+        control.dishes = dishes_of(self._menu)
         self._victims = list(victims)
         self._random = world.loop.stream("faults")
         self._task: asyncio.Task[None] | None = None
@@ -166,6 +171,9 @@ class FaultInjector:
         total = sum(rates)
         while total > 0:
             await asyncio.sleep(self._random.expovariate(total))
+            if self._world.loop.time() > self._end_s:
+                self.calm()
+                return
             (name,) = self._random.choices(names, rates)
             self._dishes[name]()
 

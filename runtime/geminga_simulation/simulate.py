@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from geminga_simulation.loop import CALLBACKS_MAX_DEFAULT, TIME_LIMIT_S_DEFAULT, SimulatedLoop
+from geminga_simulation.run_control import RUN_CONTROL
 
 ResultT = TypeVar("ResultT")
 
@@ -42,9 +43,14 @@ def simulate(
     Raises what ``main`` raises, and ``SimulationDeadlock``, ``TimeLimitExceeded`` or
     ``CallbackLimitExceeded`` where it can never be done. ``record`` keeps the trace's text.
     """
+    control = RUN_CONTROL.get(None)
+    if control is not None:
+        record = record or control.is_recorded
     loop = SimulatedLoop(
         seed, callbacks_max=callbacks_max, time_limit_s=time_limit_s, record=record
     )
+    if control is not None:
+        control.loop = loop
     with _collection_deferred(), asyncio.Runner(loop_factory=lambda: loop) as runner:
         try:
             result = runner.run(main())

@@ -37,6 +37,7 @@ from geminga_simulation.host import Host
 from geminga_simulation.incarnation import CURRENT
 from geminga_simulation.loop import running_loop
 from geminga_simulation.network import SimulatedNetwork
+from geminga_simulation.run_control import RUN_CONTROL
 
 # The name under which partitions between a host and its coordination service are made.
 ZOOKEEPER = "zookeeper"
@@ -73,6 +74,9 @@ class World:
         self.events: list[tuple[float, str]] = []
         # What the processes logged as errors: (virtual seconds, host, text).
         self.errors: list[tuple[float, str, str]] = []
+        control = RUN_CONTROL.get(None)
+        if control is not None:
+            control.events, control.errors = self.events, self.errors
         self._disk_conditions = disk or DiskConditions()
         self._disk_capacity_bytes = disk_capacity_bytes
         self._listener = _ErrorListener(self)
@@ -88,6 +92,9 @@ class World:
         trace: TracebackType | None,
     ) -> None:
         logging.getLogger().removeHandler(self._listener)
+        control = RUN_CONTROL.get(None)
+        if control is not None:
+            control.events = list(self.events)  # that all is ended now led to nothing
         for host in self.hosts.values():
             host.kill()
         self.loop.bury()

@@ -1,0 +1,27 @@
+"""What is wrong with a scenario before it can be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from geminga_runtime.errors import GemingaError
+
+
+class NoScenario(GemingaError):
+    """A file holds no scenario; the text says why, and what would be one."""
+
+
+class NoSuchHost(GemingaError):
+    """A scenario named a host that there is not."""
+
+    def __init__(self, name: str, hosts: Sequence[str]) -> None:
+        super().__init__(f"there is no host {name!r}; there are {', '.join(hosts)}")
+        self.name = name
+
+
+class NoSuchDish(GemingaError):
+    """A menu named a fault that there is not."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"there is no fault {name!r}; there are {', '.join(known)}")
+        self.name = name

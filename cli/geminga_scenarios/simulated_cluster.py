@@ -1,0 +1,149 @@
+"""What a scenario is given: a simulated cluster to connect to, and to harm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from random import Random
+from typing import Any
+
+from geminga import Client, ClientError, Opening, connect
+from geminga_cluster.partitioned_topics import PartitionedTopics
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.namespaces import Policies
+from geminga_scenarios.cluster import RESTART_S, SHORT_FAULTS, Cluster
+from geminga_scenarios.errors import NoSuchHost
+from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.host import Host
+from geminga_simulation.incarnation import CURRENT
+from geminga_simulation.world import World
+
+SCENARIO = "scenario"
+
+
+class SimulatedCluster:
+    """A cluster of bookies and brokers on simulated hosts, as a scenario sees it.
+
+    ``random`` is the source of all chance that a scenario needs, from the seed. Time is virtual:
+    ``asyncio.sleep`` takes none, ``asyncio.get_running_loop().time()`` shows it. ``world`` is
+    everything there is, for those who need more than the methods below.
+    """
+
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        self.world = world
+        self.service_url = cluster.service_url
+        self.random: Random = world.loop.stream(SCENARIO)
+        self._cluster = cluster
+        self._menu_chance = world.loop.stream("menu")
+        self._programs: list[Host] = []
+
+    # --- what a scenario does -----------------------------------------------------------------
+
+    def connect(self, **options: Any) -> Opening[Client]:  # noqa: ANN401 -- those of the client
+        """A client on the host of whoever asks: ``async with cluster.connect() as client``.
+
+        Takes the options of ``geminga.connect``.
+        """
+        host = self.world.host(CURRENT.get().name)
+        return connect(
+            self.service_url,
+            network=host.network,
+            clock=host.clock,
+            random=host.random,
+            **options,
+        )
+
+    def start(self, name: str, program: Callable[[Client], Coroutine[Any, Any, object]]) -> None:
+        """Run ``program(client)`` in a process of its own, on the host ``name``.
+
+        Faults strike it as they strike brokers: it may be killed at each ``await``, and then runs
+        from its beginning again, as a supervisor would have it, and as after a ``ClientError``.
+        Any other error of it fails the scenario.
+        """
+        host = self.world.host(name)
+        host.start(partial(self._keep_up, program))
+        self._programs.append(host)
+
+    async def _keep_up(
+        self, program: Callable[[Client], Coroutine[Any, Any, object]], host: Host
+    ) -> None:
+        while True:
+            try:
+                async with self.connect() as client:
+                    await program(client)
+                    return
+            except ClientError:
+                self.note(f"the program on {host.name} ends by an error and starts again")
+                await asyncio.sleep(RESTART_S)
+
+    def faults(self, menu: FaultMenu = SHORT_FAULTS) -> FaultInjector:
+        """Let faults come: ``async with cluster.faults(): ...``; all have ended when it is left.
+
+        The seed draws a part of ``menu``, and when what happens to whom. The victims are bookies,
+        brokers, proxies and programs; links of all hosts break.
+        """
+        cluster = self._cluster
+        victims = [*cluster.storage.bookies, *cluster.brokers, *cluster.proxies, *self._programs]
+        return FaultInjector(self.world, menu.drawn(self._menu_chance), victims)
+
+    def note(self, text: str) -> None:
+        """Write something down, to be read among the events where the scenario fails."""
+        self.world.note(text)
+
+    async def create_namespace(self, name: str, policies: Mapping[str, object]) -> None:
+        """Create ``tenant/namespace``; ``policies`` as Pulsar's REST shows them, such as
+        ``{"message_ttl_in_seconds": 60}``."""
+        record = Policies.decode(json.dumps(policies).encode())
+        await self._cluster.create_namespace(NamespaceName(*name.split("/")), record)
+
+    async def create_partitioned_topic(self, topic: str, partitions: int) -> None:
+        """Create a topic with so many partitions."""
+        async with self.world.host("setup").coordination() as setup:
+            await PartitionedTopics(setup).create(TopicName.parse(topic), partitions)
+
+    # --- harm that a scenario chooses itself --------------------------------------------------
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names of all hosts: ``bookie-0``, ``broker-0``, ``scenario`` and so on."""
+        return list(self.world.hosts)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL the process of a host; ``restart`` starts it again."""
+        self._host(name).kill()
+
+    def crash(self, name: str) -> None:
+        """Cut a host's power: what its disks had not synced is lost, its streams are silent."""
+        self._host(name).crash(is_silent=True)
+
+    def restart(self, name: str) -> None:
+        """Start the process of a host again, after ``kill`` or ``crash``."""
+        self._host(name).restart()
+
+    def pause(self, name: str, seconds: float) -> None:
+        """Let the process of a host stand still for so long, as a SIGSTOP does."""
+        self._host(name).pause(seconds)
+
+    def partition(self, one: str, other: str) -> None:
+        """Let nothing through between two hosts (one may be ``zookeeper``), until ``heal``."""
+        self.world.partition(one, other)
+
+    def heal(self, one: str, other: str) -> None:
+        """End a partition."""
+        self.world.heal(one, other)
+
+    def _host(self, name: str) -> Host:
+        host = self.world.hosts.get(name)
+        if host is None:
+            raise NoSuchHost(name, self.hosts)
+        return host
+
+    # --- for whoever runs the scenario --------------------------------------------------------
+
+    def raise_failures(self) -> None:
+        """Raise what ended a program of the scenario, if anything did."""
+        for host in self._programs:
+            for failure in host.failures:
+                raise failure
