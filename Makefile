@@ -96,8 +96,9 @@ docs: $(BIN)/.develops  ## build the reference of the client and the plugin for 
 torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their power and links, miss nothing (60 min)
 	$(BIN)/python -m tests.torture $(ARGS)
 
-simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless told (40 min)
-	GEMINGA_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 --timeout 1800 $(ARGS)
+# A story alone is told by the code of `geminga simulate`: ARGS="--seed 42 --trace" or "--seed 42 --shrink".
+simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless told (40 min); STORY=ledgers alone
+	$(if $(STORY),$(BIN)/python -m tests.simulation "$(STORY)" --seeds $(or $(SEEDS),1000) --jobs 2 $(ARGS),GEMINGA_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 --timeout 1800 $(ARGS))
 
 clean:  ## remove .venv and everything that tools leave behind; data and the user's cache stay
 	rm -rf $(VENV) dist docs/reference .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -234,11 +234,6 @@ def test_a_seed_repeats() -> None:
     assert run(3) == run(3)
 
 
-def test_seed_75_the_snapshot_of_a_former_owner() -> None:
-    """Written in a new session, while the next owner was loading the cursor from its ledger."""
-    run(75)
-
-
 @pytest.mark.parametrize(
     ("plant", "shape"),
     [

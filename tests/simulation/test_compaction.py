@@ -198,10 +198,6 @@ def test_compacted_readers_see_the_newest_of_every_key(first: int) -> None:
     assert stored == [MESSAGES * len(PRODUCERS)] * SEEDS_A_TEST
 
 
-def test_seed_20038_trimmed_before_the_compacted_ledger_was_in_force() -> None:
-    run(20038)
-
-
 @pytest.mark.parametrize("plant", [compact_up_to_the_end, forget_the_former_compaction])
 def test_a_planted_bug_is_found_by_a_checker(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     tell = partial(run, menu=CALM)

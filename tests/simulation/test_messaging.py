@@ -269,10 +269,6 @@ def test_messages_come_in_order_and_as_often_as_they_should(first: int) -> None:
     assert sum(each.lives for each in summaries) > len(PRODUCERS) * SEEDS_A_TEST, "and went on"
 
 
-def test_seed_20356_the_last_number_of_what_was_lost() -> None:
-    run(20356)
-
-
 @pytest.mark.parametrize(
     ("plant", "weather"),
     [

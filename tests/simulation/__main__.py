@@ -1,0 +1,77 @@
+"""Tell a story of ours from many seeds, or one seed of it with its trace, or shrink one that fails.
+
+    python -m tests.simulation ledgers --seeds 1000 --jobs 2
+    python -m tests.simulation ledgers --seed 42 --trace
+    python -m tests.simulation ledgers --seed 42 --shrink
+    python -m tests.simulation --costs --seeds 4       what a seed of each story costs
+
+`geminga simulate` does the same with scenarios of users, by the same code. What a story does to the
+world beside its menu, such as cutting the power everywhere, no option takes away. What is asserted
+of several seeds together (that something rare was reached) is asserted in `make simulate` alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from statistics import median
+
+from tests.simulation.seeds import SHARES
+from tests.simulation.stories import STORIES, tell_story
+
+from geminga_cli.commands.simulate import add_seed_options, request_of
+from geminga_scenarios.console import Request, Story, run_story
+from geminga_scenarios.telling import Orders
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do it; returns 1 if a seed failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("story", nargs="?", choices=list(STORIES), metavar="STORY")
+    parser.add_argument("--costs", action="store_true", help="measure the story, or all of them")
+    add_seed_options(parser)
+    options = parser.parse_args(arguments)
+    request = request_of(options)
+    if options.costs:
+        print_costs([options.story] if options.story else list(STORIES), request)
+        return 0
+    if options.story is None:
+        parser.error(f"which story? There are {', '.join(STORIES)}")
+    return run_story(
+        Story(
+            options.story,
+            tell_story,
+            lambda name: ["python", "-m", "tests.simulation", name],
+            lambda _name, _seed: [],
+        ),
+        request,
+    )
+
+
+def print_costs(names: Sequence[str], request: Request) -> None:
+    """What a seed of each story costs in CPU, and what its share of 1,000 seeds of all does. One
+    after the other, in this process."""
+    print(f"{'story':18} {'seeds':>5} {'median s':>9} {'mean s':>7} {'of 1,000':>9} {'CPU s':>7}")
+    total_s = 0.0
+    for name in names:
+        tell_story(name, request.first, Orders())  # imports, and what is remembered for ever
+        seeds = range(request.first, request.first + request.seeds)
+        costs_s = [tell_story(name, seed, Orders()).cpu_s for seed in seeds]
+        mean_s = sum(costs_s) / len(costs_s)
+        share = 1000 * SHARES[name] / sum(SHARES.values())
+        total_s += share * mean_s
+        print(
+            f"{name:18} {len(costs_s):5} {median(costs_s):9.2f} {mean_s:7.2f} {share:9.1f} "
+            f"{share * mean_s:7.0f}",
+            flush=True,
+        )
+    print(f"1,000 seeds of these cost {total_s:.0f} s of CPU")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The registry of seeds that ever failed: which story, what it found, when, and what keeps it.
+
+A replayed seed proves little, and this is why each entry names a test as well. A seed's number
+stands for a row of draws. It means the same only as long as nobody changes the story, the menu, the
+engine or the number of callbacks that the product takes: the next commit may make another run of
+it, in which the bug would not be met. What stays true is that a run which once failed is clean now,
+at the price of a few tenths of a second, and that such seeds draw clusters and faults which were
+worth it. What lasts is the scenario itself: the order of events that the seed met by chance, told
+on purpose in the test of ``kept_as``, which fails without the fix.
+
+Whoever mends what a seed found adds a line here, in the same commit, and that test. Where a fault
+off the usual menu or another cluster was needed, ``options`` has them: the words of the story's
+``run`` besides the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class OnceFailed:
+    """A seed that failed: ``date`` is that of the fix; ``kept_as`` is the test that tells the same
+    on purpose, ``path::name``."""
+
+    story: str
+    seed: int
+    date: str
+    found: str
+    kept_as: str
+    options: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+ONCE_FAILED = (
+    OnceFailed(
+        "ledgers",
+        1257,
+        "2026-11-21",
+        "a journal was built on bytes that were in memory only, and lost them with the power",
+        "geminga_bookie/journal/test_replay.py"
+        "::test_what_came_back_is_not_lost_when_the_power_fails_after_another_file_was_begun",
+    ),
+    OnceFailed(
+        "messaging",
+        20356,
+        "2026-11-21",
+        "a producer was told to go on behind a message that then was lost",
+        "geminga_broker/topics/producing/test_deduplication.py"
+        "::test_who_comes_back_hears_the_last_number_when_it_is_stored",
+    ),
+    OnceFailed(
+        "cluster",
+        75,
+        "2026-11-22",
+        "a former owner wrote a cursor's snapshot in a new session, while the next one loaded it",
+        "geminga_broker/managed_ledger/test_cursor_takeover.py"
+        "::test_an_owner_whose_session_is_over_writes_nothing",
+    ),
+    OnceFailed(
+        "compaction",
+        20038,
+        "2026-11-22",
+        "a log was trimmed before the compacted ledger that needs no more of it was in force",
+        "geminga_broker/compaction/test_compaction.py"
+        "::test_a_log_that_is_trimmed_while_it_is_compacted_loses_nothing",
+    ),
+    OnceFailed(
+        "takeover",
+        11,
+        "2026-11-22",
+        "a broker whose node was made by a request without an answer sent clients round for ever",
+        "geminga_broker/ownership/test_ownership_placing.py"
+        "::test_a_bundle_whose_acquisition_was_not_answered_is_not_placed_elsewhere",
+    ),
+    OnceFailed(
+        "cluster",
+        27,
+        "2026-11-23",
+        "a broker that had stood still wrote to a fenced ledger that was consumed and deleted",
+        "geminga_bookie/garbage/test_collector.py"
+        "::test_a_fence_outlives_its_ledger_as_long_as_its_writer_may_not_have_heard",
+    ),
+)

@@ -1,0 +1,45 @@
+"""The stories by their names: the same as in `seeds.py`, where each has its share of the seeds.
+
+They are imported when they are told: each stands on much that the others need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from geminga_scenarios.telling import Orders, Told, tell
+from geminga_simulation.simulate import Outcome
+
+# The module of each story, and what its ``run(seed)`` is told besides.
+STORIES: dict[str, tuple[str, dict[str, object]]] = {
+    "autorecovery": ("test_autorecovery", {}),
+    "client": ("test_client", {}),
+    "client storms": ("test_client", {"is_stormy": True}),
+    "cluster": ("test_cluster", {}),
+    "compaction": ("test_compaction", {}),
+    "delayed": ("test_delayed", {}),
+    "functions workers": ("test_functions_workers", {}),
+    "garbage": ("test_garbage", {}),
+    "ledgers": ("test_ledgers", {}),
+    "many brokers": ("test_many_brokers", {}),
+    "messaging": ("test_messaging", {}),
+    "proxy": ("test_proxy", {}),
+    "reading": ("test_reading", {}),
+    "replication": ("test_replication", {}),
+    "tailing": ("test_tailing", {}),
+    "takeover": ("test_takeover", {}),
+}
+
+
+def story(name: str) -> Callable[..., Outcome[Any]]:
+    """What runs one seed of a story: ``run(seed)``."""
+    module, options = STORIES[name]
+    return partial(import_module(f"tests.simulation.{module}").run, **options)
+
+
+def tell_story(name: str, seed: int, orders: Orders) -> Told:
+    """``tell`` for a story, for whichever process it is handed to."""
+    return tell(story(name), seed, orders)
