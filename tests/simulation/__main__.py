@@ -61,13 +61,15 @@ def print_costs(names: Sequence[str], request: Request) -> None:
     for name in names:
         tell_story(name, request.first, Orders())  # imports, and what is remembered for ever
         seeds = range(request.first, request.first + request.seeds)
-        costs_s = [tell_story(name, seed, Orders()).cpu_s for seed in seeds]
+        runs = [tell_story(name, seed, Orders()) for seed in seeds]
+        costs_s = [told.cpu_s for told in runs]
         mean_s = sum(costs_s) / len(costs_s)
         share = 1000 * SHARES[name] / sum(SHARES.values())
         total_s += share * mean_s
+        failed = [str(told.seed) for told in runs if told.failure is not None]
         print(
             f"{name:18} {len(costs_s):5} {median(costs_s):9.2f} {mean_s:7.2f} {share:9.1f} "
-            f"{share * mean_s:7.0f}",
+            f"{share * mean_s:7.0f}{' failed: ' if failed else ''}{','.join(failed)}",
             flush=True,
         )
     print(f"1,000 seeds of these cost {total_s:.0f} s of CPU")

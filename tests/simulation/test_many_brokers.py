@@ -13,9 +13,11 @@ and bookies fence them, so that what they confirm is in the log that all read in
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -89,13 +91,25 @@ async def observe(cluster: Cluster) -> None:
             for broker, has_session in cluster.serving()
             if has_session or broker.ownership.is_certain
         ]
-        for topic in TOPICS:
+        for topic in TOPICS if share_hashes(serving) else ():
             owners = [
                 broker.address.broker_id for broker in serving if broker.ownership.owns(topic)
             ]
             if len(owners) > 1:
                 raise InvariantViolated(f"{topic} has the owners {', '.join(owners)}")
         await asyncio.sleep(LOOK_S)
+
+
+def share_hashes(brokers: Sequence[Broker]) -> bool:
+    """Whether bundles that these brokers own overlap: where none do, no topic has two owners. To
+    ask for each topic at each look took 80 % of this story's time."""
+    owned = sorted(
+        (bundle.lower, bundle.upper)
+        for broker in brokers
+        for bundle in broker.ownership.owned()
+        if bundle.namespace == TOPICS[0].namespace
+    )
+    return any(lower < upper for (_, upper), (lower, _) in pairwise(owned))
 
 
 async def change(broker: Broker, chance: Random) -> None:
