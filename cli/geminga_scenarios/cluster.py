@@ -28,6 +28,7 @@ from geminga_protocol.records.namespaces import Policies
 from geminga_proxy.brokers import RegisteredBrokers
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.proxy import Proxy
+from geminga_runtime.coordination import SessionState
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_server.authorization import ALLOW_ALL
@@ -67,6 +68,8 @@ IMPATIENT = LedgerConfig(
     metadata_deadline_s=0.02,
     registration_grace_s=0.02,
 )
+# What a broker sent before it knew that its session was over has arrived after so long.
+FORMER_OWNER_S = 1.0
 FREQUENT_SNAPSHOTS = PublishConfig(deduplication_snapshot_entries=10)
 
 
@@ -129,6 +132,8 @@ class Cluster:
             write_quorum=sizes.write_quorum,
             ack_quorum=sizes.ack_quorum,
         )
+        # When a broker last learned that its session was over.
+        self._heard_of_the_end_s = -FORMER_OWNER_S
         # The broker of each host's life, and its session.
         self._serving: dict[tuple[Host, int], tuple[Broker, SimulatedSession]] = {}
         fronts = self.proxies or self.brokers
@@ -166,13 +171,13 @@ class Cluster:
             broker.restart()
 
     async def _run_broker(self, host: Host) -> None:
-        await _keep_up(lambda: self._broker_process(host))
+        await _keep_up(host, lambda: self._broker_process(host))
 
     @asynccontextmanager
     async def _broker_process(self, host: Host) -> AsyncGenerator[None, None]:
         life = host, host.lives
         async with (
-            host.coordination() as session,
+            self._broker_session(host) as session,
             Broker(
                 BrokerConfig(
                     cluster=self.name,
@@ -195,8 +200,18 @@ class Cluster:
             yield
             del self._serving[life]
 
+    @asynccontextmanager
+    async def _broker_session(self, host: Host) -> AsyncGenerator[SimulatedSession]:
+        def changed(state: SessionState) -> None:
+            if state is SessionState.EXPIRED:
+                self._heard_of_the_end_s = self.world.loop.time()
+
+        async with host.coordination() as session:
+            session.on_session(changed)
+            yield session
+
     async def _run_proxy(self, host: Host) -> None:
-        await _keep_up(lambda: self._proxy_process(host))
+        await _keep_up(host, lambda: self._proxy_process(host))
 
     @asynccontextmanager
     async def _proxy_process(self, host: Host) -> AsyncGenerator[None, None]:
@@ -216,6 +231,17 @@ class Cluster:
             for (host, life), (broker, session) in self._serving.items()
             if host.lives == life and host.is_running
         ]
+
+    def has_former_owner(self) -> bool:
+        """Whether a broker serves whose session is over, or did a moment ago.
+
+        It does not know yet, and serves on what it owned: others may have its topics. Its consumers
+        get what it has, acknowledged or not (ARCHITECTURE, "What may a broker do that hears nothing
+        of ZooKeeper?"); what it says of acknowledgements and publishes holds all the same.
+        """
+        if self.world.loop.time() < self._heard_of_the_end_s + FORMER_OWNER_S:
+            return True
+        return not all(is_alive for _, is_alive in self.serving())
 
     def broker(self, host: Host) -> Broker | None:
         """What serves on a broker's host at present."""
@@ -243,10 +269,12 @@ class Cluster:
         )
 
 
-async def _keep_up(make: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+async def _keep_up(host: Host, make: Callable[[], AbstractAsyncContextManager[None]]) -> None:
     while True:
         try:
             async with make():
+                host.status = "serves"
                 await asyncio.Event().wait()
-        except GemingaError:
+        except GemingaError as error:
+            host.status = f"could not start: {error!r}"
             await asyncio.sleep(RESTART_S)

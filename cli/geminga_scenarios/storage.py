@@ -142,8 +142,11 @@ class Storage:
             self._indexes[host].crash()  # what the index had not flushed went with the process
             try:
                 async with self._bookie(host) as bookie:
+                    host.status = "serves"
                     await _failing(bookie)
-            except (GemingaError, OSError):
+                    host.status = "takes no more adds"
+            except (GemingaError, OSError) as error:
+                host.status = f"could not start, or failed: {error!r}"
                 await asyncio.sleep(RESTART_S)
 
     @asynccontextmanager

@@ -80,12 +80,17 @@ class CoordinationConditions(Conditions):
 
     Each way takes ``delay_s_min`` to ``delay_s_max``. A session that is not heard of for its
     time-out is expired. With ``loss_probability`` an operation ends with ``ConnectionLost``, done
-    or not; the session then reconnects within ``reconnect_s_max``.
+    or not; one that changes something besides with ``write_loss_probability``. The session then
+    reconnects within ``reconnect_s_max``. With ``late_probability`` an operation, and all behind
+    it, comes up to ``late_s_max`` later.
     """
 
     delay_s_min: float = 0.000_2
     delay_s_max: float = 0.001
     loss_probability: float = 0.0
+    write_loss_probability: float = 0.0
+    late_probability: float = 0.0
+    late_s_max: float = 0.5
     reconnect_s_max: float = 0.5
 
 

@@ -127,10 +127,14 @@ class SimulatedZooKeeper:
             client for client in self._clients if not client.is_over and host in (None, client.host)
         ]
 
-    def expire(self, client: SimulatedSession) -> None:
-        """End a session at the server now; its client learns of it later than all others."""
+    def expire(self, client: SimulatedSession, noticed_s: float = 0.0) -> None:
+        """End a session at the server now; its client learns of it later than all others: by the
+        end of its connection, in ``noticed_s`` or when it asks for something."""
         self._end(client.session_id)
-        client.cut_link()
+        if noticed_s:
+            self.loop.call_later(noticed_s, client.cut_link_of, client.session_id)
+        else:
+            client.cut_link()
 
     def disconnect(self, client: SimulatedSession) -> None:
         """Break a session's connection; it is soon made again."""

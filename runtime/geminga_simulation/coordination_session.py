@@ -96,7 +96,7 @@ class Watch:
 class Request:
     """One question on its way: what the server does for it, and who waits for the answer."""
 
-    __slots__ = ("future", "path", "timer", "watch", "watches", "work")
+    __slots__ = ("future", "is_write", "path", "timer", "watch", "watches", "work")
 
     def __init__(
         self,
@@ -105,8 +105,11 @@ class Request:
         future: asyncio.Future[object],
         watch: Watch | None,
         watches: dict[str, list[Watch]] | None,
+        *,
+        is_write: bool,
     ) -> None:
         self.path = path
+        self.is_write = is_write
         self.work = work
         self.future = future
         self.watch = watch
@@ -230,7 +233,7 @@ class SimulatedSession:
 
         for _ in range(MAKE_PARENTS_ATTEMPTS_MAX):
             try:
-                return await self._ask(path, work)
+                return await self._ask_to_change(path, work)
             except NodeMissing:
                 if not make_parents:
                     raise
@@ -265,11 +268,11 @@ class SimulatedSession:
     async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
         """As ``Coordination.set``."""
         check_size(path, len(value))
-        return await self._ask(path, lambda: self._server.tree.set(path, value, version))
+        return await self._ask_to_change(path, lambda: self._server.tree.set(path, value, version))
 
     async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
         """As ``Coordination.delete``."""
-        await self._ask(path, lambda: self._server.tree.delete(path, version))
+        await self._ask_to_change(path, lambda: self._server.tree.delete(path, version))
 
     async def transaction(self, operations: Sequence[Operation]) -> None:
         """As ``Coordination.transaction``."""
@@ -278,9 +281,12 @@ class SimulatedSession:
         batch = tuple(operations)
         check_size(batch[0].path, sum(map(operation_bytes, batch)))
         tree = self._server.tree
-        await self._ask(batch[0].path, lambda: tree.transaction(batch, self._session_id))
+        await self._ask_to_change(batch[0].path, lambda: tree.transaction(batch, self._session_id))
 
     # --- requests ---------------------------------------------------------------------------
+
+    def _ask_to_change(self, path: str, work: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
+        return self._ask(path, work, is_write=True)
 
     def _ask(
         self,
@@ -288,12 +294,14 @@ class SimulatedSession:
         work: Callable[[], ResultT],
         on_change: OnChange | None = None,
         watches: dict[str, list[Watch]] | None = None,
+        *,
+        is_write: bool = False,
     ) -> asyncio.Future[ResultT]:
         """Send a request, now or when there is a connection; the future has its answer."""
         loop = self._server.loop
         future = loop.create_future()
         watch = None if on_change is None else Watch(self, on_change)
-        request = Request(path, work, future, watch, watches)
+        request = Request(path, work, future, watch, watches, is_write=is_write)
         if self.is_over:
             if self.incarnation.is_alive:
                 request.settle(None, ConnectionLost("the session is closed"))
@@ -314,10 +322,15 @@ class SimulatedSession:
         if not self.is_link_up:
             return  # broken, and not noticed yet: it fails when it is
         self._requests.append(request)
+        conditions, chance = server.conditions, server.random
         self._arrival_s = max(self._arrival_s, server.loop.time() + server.delay_s())
+        if conditions.late_probability and chance.random() < conditions.late_probability:
+            self._arrival_s += chance.random() * conditions.late_s_max
         server.loop.call_at(self._arrival_s, self._arrive, self._link, context=server.context)
-        loss_probability = server.conditions.loss_probability
-        if loss_probability and server.random.random() < loss_probability:
+        loss_probability = conditions.loss_probability
+        if request.is_write:
+            loss_probability += conditions.write_loss_probability
+        if loss_probability and chance.random() < loss_probability:
             self.cut_link()
 
     def _arrive(self, link: int) -> None:
@@ -325,7 +338,11 @@ class SimulatedSession:
             self._serve(self._requests.popleft())
 
     def _serve(self, request: Request) -> None:
-        """At the server: do it, leave the watch, answer."""
+        """At the server: do it, leave the watch, answer. A session that has expired gets the end of
+        its connection for an answer."""
+        if not self._server.is_alive(self._session_id):
+            self.cut_link()
+            return
         self._server.loop.trace.note(f"{self.host} asks {request.path}")
         result: object = None
         error: CoordinationError | None = None
@@ -384,10 +401,10 @@ class SimulatedSession:
         if not self.is_link_up:
             return
         server = self._server
+        self.is_link_up = False
         arriving = server.random.randrange(len(self._requests) + 1)
         for _ in range(arriving if server.is_alive(self._session_id) else 0):
             self._serve(self._requests.popleft())
-        self.is_link_up = False
         self._link += 1
         self._requests.clear()
         self._answers.clear()
@@ -397,6 +414,11 @@ class SimulatedSession:
             for path in [path for path, known in watches.items() if known]:
                 watches[path] = [watch for watch in watches[path] if watch.session is not self]
         server.loop.call_later(server.delay_s(), self._notice_cut, context=self.context)
+
+    def cut_link_of(self, session_id: int) -> None:
+        """The connection breaks, unless the client has another session by now."""
+        if session_id == self._session_id:
+            self.cut_link()
 
     def _notice_cut(self) -> None:
         """In the client: the connection is gone."""

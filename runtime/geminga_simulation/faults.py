@@ -8,6 +8,7 @@ Faults that belong to every operation (delays, torn writes, disk errors) are the
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -22,6 +23,7 @@ from geminga_simulation.conditions import (
 )
 from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.coordination_session import SimulatedSession
+from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.host import Host
 from geminga_simulation.run_control import RUN_CONTROL, RunControl, chosen_from, dishes_of
 from geminga_simulation.world import ZOOKEEPER, World
@@ -37,12 +39,20 @@ ROUGH_NETWORK = NetworkConditions(
 ROUGH_DISK = DiskConditions(sync_s_max=0.003, slow_probability=0.01, torn_probability=0.7)
 FAILING_DISK = replace(
     ROUGH_DISK,
-    read_error_probability=0.001,
+    read_error_probability=0.01,
     write_error_probability=0.001,
     sync_error_probability=0.001,
     full_probability=0.001,
 )
-ROUGH_COORDINATION = CoordinationConditions(delay_s_max=0.01, loss_probability=0.01)
+ROUGH_COORDINATION = CoordinationConditions(
+    delay_s_max=0.01,
+    loss_probability=0.01,
+    write_loss_probability=0.05,
+    late_probability=0.02,
+)
+WHOLE_MENU_PROBABILITY = 0.25
+# A device that fails to read does not do so each time: what is tried again may work.
+FAILED_READS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +61,48 @@ class FaultMenu(Conditions):
 
     At most ``hosts_down_max`` hosts are down at a time (crashed, killed or standing still), each
     for at most ``down_s_max`` or ``pause_s_max``. A crash is silent (the machine dark until it is
-    back) with ``silent_probability``.
+    back) with ``silent_probability``. A session that expires is told so by the end of its
+    connection, which with ``unnoticed_probability`` comes up to ``unnoticed_s_max`` later.
+    A swizzle cuts all links of one host, one after the other, and heals them in another order.
     """
 
     crash_rate: float = 0.0
     kill_rate: float = 0.0
     pause_rate: float = 0.0
     partition_rate: float = 0.0
+    one_way_partition_rate: float = 0.0
+    swizzle_rate: float = 0.0
     reset_rate: float = 0.0
     half_open_rate: float = 0.0
     session_loss_rate: float = 0.0
     session_expiry_rate: float = 0.0
+    zookeeper_restart_rate: float = 0.0
+    disk_stall_rate: float = 0.0
+    disk_failure_rate: float = 0.0
     clock_jump_rate: float = 0.0
     hosts_down_max: int = 1
     down_s_max: float = 3.0
     pause_s_max: float = 3.0
     partition_s_max: float = 3.0
+    zookeeper_away_s_max: float = 2.0
+    disk_stall_s_max: float = 2.0
+    disk_failure_s_max: float = 1.0
+    unnoticed_s_max: float = 1.0
     clock_jump_ms_max: int = 60_000
     silent_probability: float = 0.3
+    unnoticed_probability: float = 0.5
     network: NetworkConditions = field(default_factory=NetworkConditions)
     disk: DiskConditions = field(default_factory=DiskConditions)
     coordination: CoordinationConditions = field(default_factory=CoordinationConditions)
 
     def drawn(self, random: Random) -> FaultMenu:
-        """This menu with each dish left out by chance.
+        """The whole menu, once in four times; else with each dish left out by chance.
 
-        Runs in which some faults never happen find what runs with everything at once hide.
+        Runs in which some faults never happen find what runs with everything at once hide, and
+        some mistakes need everything at once.
         """
+        if random.random() < WHOLE_MENU_PROBABILITY:
+            return self
         left_out: dict[str, Any] = {
             entry.name: 0.0
             for entry in fields(self)
@@ -95,10 +120,15 @@ FULL_MENU = FaultMenu(
     kill_rate=0.3,
     pause_rate=0.3,
     partition_rate=0.3,
+    one_way_partition_rate=0.2,
+    swizzle_rate=0.1,
     reset_rate=1.0,
     half_open_rate=0.1,
     session_loss_rate=0.3,
     session_expiry_rate=0.1,
+    zookeeper_restart_rate=0.1,
+    disk_stall_rate=0.1,
+    disk_failure_rate=0.2,
     clock_jump_rate=0.1,
     network=ROUGH_NETWORK,
     disk=ROUGH_DISK,
@@ -122,18 +152,27 @@ class FaultInjector:
         control.dishes = dishes_of(self._menu)
         self._victims = list(victims)
         self._random = world.loop.stream("faults")
+        # How often each dish was ordered.
+        self.orders = Counter[str]()
+        self._is_over = False
         self._task: asyncio.Task[None] | None = None
         self._partitions: dict[tuple[str, str], None] = {}
         self._down: dict[Host, None] = {}
+        self._away: dict[SimulatedZooKeeper, None] = {}
         self._dishes: dict[str, Callable[[], None]] = {
             "crash": self._crash,
             "kill": self._kill,
             "pause": self._pause,
             "partition": self._partition,
+            "one_way_partition": self._one_way_partition,
+            "swizzle": self._swizzle,
             "reset": self._reset,
             "half_open": self._half_open,
             "session_loss": self._session_loss,
             "session_expiry": self._session_expiry,
+            "zookeeper_restart": self._zookeeper_restart,
+            "disk_stall": self._disk_stall,
+            "disk_failure": self._disk_failure,
             "clock_jump": self._clock_jump,
         }
 
@@ -151,11 +190,14 @@ class FaultInjector:
 
     def calm(self) -> None:
         """End all faults."""
+        self._is_over = True
         self._set_conditions(NetworkConditions(), DiskConditions(), CoordinationConditions())
         for pair in list(self._partitions):
             self._heal(pair)
         for host in list(self._down):
             self._bring_up(host)
+        for zookeeper in list(self._away):
+            self._come_back(zookeeper)
 
     def _set_conditions(
         self, network: NetworkConditions, disk: DiskConditions, coordination: CoordinationConditions
@@ -175,6 +217,7 @@ class FaultInjector:
                 self.calm()
                 return
             (name,) = self._random.choices(names, rates)
+            self.orders[name] += 1
             self._dishes[name]()
 
     # --- the dishes ---------------------------------------------------------------------------
@@ -200,14 +243,32 @@ class FaultInjector:
             self._world.later(seconds, partial(self._bring_up, host))
 
     def _partition(self) -> None:
-        names = [*self._world.hosts, ZOOKEEPER]
-        one, other = self._random.sample(names, 2)
-        pair = (one, other)
-        if pair not in self._partitions and (other, one) not in self._partitions:
-            self._partitions[pair] = None
-            self._world.partition(one, other)
+        one, other = self._random.sample([*self._world.hosts, ZOOKEEPER], 2)
+        self._cut(one, other, self._random.random() * self._menu.partition_s_max)
+
+    def _one_way_partition(self) -> None:
+        if len(self._world.hosts) > 1:
+            one, other = self._random.sample(list(self._world.hosts), 2)
             seconds = self._random.random() * self._menu.partition_s_max
-            self._world.later(seconds, partial(self._heal, pair))
+            self._cut(one, other, seconds, is_one_way=True)
+
+    def _swizzle(self) -> None:
+        hosts = list(self._world.hosts)
+        host = self._random.choice(hosts)
+        for other in [*hosts, ZOOKEEPER]:
+            if other != host:
+                begin_s, end_s = sorted(
+                    self._random.random() * self._menu.partition_s_max for _ in range(2)
+                )
+                self._world.later(begin_s, partial(self._cut, host, other, end_s - begin_s))
+
+    def _cut(self, one: str, other: str, seconds: float, *, is_one_way: bool = False) -> None:
+        """Cut two hosts apart for so long, unless they are already, or all faults have ended."""
+        if self._is_over or (one, other) in self._partitions or (other, one) in self._partitions:
+            return
+        self._partitions[one, other] = None
+        self._world.partition(one, other, is_one_way=is_one_way)
+        self._world.later(seconds, partial(self._heal, (one, other)))
 
     def _reset(self) -> None:
         streams = self._world.network.streams()
@@ -235,7 +296,56 @@ class FaultInjector:
         if sessions:
             zookeeper, session = self._random.choice(sessions)
             self._world.note(f"the session of {session.host} expires")
-            zookeeper.expire(session)
+            is_noticed = self._random.random() >= self._menu.unnoticed_probability
+            noticed_s = 0.0 if is_noticed else self._random.random() * self._menu.unnoticed_s_max
+            zookeeper.expire(session, noticed_s)
+
+    def _zookeeper_restart(self) -> None:
+        zookeeper = self._random.choice(self._world.zookeepers)
+        if zookeeper not in self._away and not zookeeper.is_away:
+            self._world.note("ZooKeeper is restarted")
+            self._away[zookeeper] = None
+            zookeeper.go_away()
+            seconds = self._random.random() * self._menu.zookeeper_away_s_max
+            self._world.later(seconds, partial(self._come_back, zookeeper))
+
+    def _come_back(self, zookeeper: SimulatedZooKeeper) -> None:
+        if zookeeper in self._away:
+            del self._away[zookeeper]
+            zookeeper.come_back(keeps_sessions=True)
+
+    def _disk_stall(self) -> None:
+        seconds = self._random.random() * self._menu.disk_stall_s_max
+        disk = self._disk()
+        if disk is not None:
+            self._world.note(f"{disk.name} is slow for {seconds:.6f} s")
+            slow = replace(disk.conditions, slow_probability=1.0, slow_s_max=seconds)
+            self._have(disk, slow, seconds)
+
+    def _disk_failure(self) -> None:
+        seconds = self._random.random() * self._menu.disk_failure_s_max
+        disk = self._disk()
+        if disk is not None:
+            self._world.note(f"reads of {disk.name} fail for {seconds:.6f} s")
+            self._have(disk, replace(disk.conditions, read_error_probability=FAILED_READS), seconds)
+
+    def _disk(self) -> SimulatedDisk | None:
+        """A disk that works as well as all others do."""
+        disks = [
+            disk
+            for host in self._victims
+            for disk in host.devices.values()
+            if disk.conditions is self._world.disk_conditions
+        ]
+        return self._random.choice(disks) if disks else None
+
+    def _have(self, disk: SimulatedDisk, conditions: DiskConditions, seconds: float) -> None:
+        disk.conditions = conditions
+        self._world.later(seconds, partial(self._repair, disk, conditions))
+
+    def _repair(self, disk: SimulatedDisk, conditions: DiskConditions) -> None:
+        if disk.conditions is conditions:
+            disk.conditions = self._world.disk_conditions
 
     def _sessions(self) -> list[tuple[SimulatedZooKeeper, SimulatedSession]]:
         """All sessions of living processes, each with the server that keeps it."""

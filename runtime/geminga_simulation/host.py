@@ -65,6 +65,7 @@ class Host:
         # Errors that ended the process by themselves, oldest first.
         self.failures: list[BaseException] = []
         self.lives = 0
+        self._status, self._status_s = "has never run", 0.0
         self._world = world
         self._main: Callable[[Host], Coroutine[Any, Any, object]] | None = None
         self._incarnation: Incarnation | None = None
@@ -77,6 +78,21 @@ class Host:
     def is_running(self) -> bool:
         """Whether there is a process."""
         return self._incarnation is not None
+
+    @property
+    def status(self) -> str:
+        """What the process says of itself: "serves", or why it could not start. Stories set it."""
+        return self._status
+
+    @status.setter
+    def status(self, text: str) -> None:
+        self._status, self._status_s = text, self._world.loop.time()
+
+    def describe(self) -> str:
+        """What there is to say of this host, in a line."""
+        since = f"{self.status}, as of {self._status_s:.3f} s"
+        life = f"in life {self.lives}" if self.is_running else "and is down"
+        return f"{since}, {life}" if self.lives else self.status
 
     # --- what a process is given --------------------------------------------------------------
 
@@ -103,6 +119,7 @@ class Host:
             raise SimulationError(f"host {self.name} has a process already")
         world = self._world
         self.lives += 1
+        self.status = "starts"
         self.random = world.loop.stream(f"{self.name}/{self.lives}")
         self._main = main
         self._exited = world.loop.create_future()
@@ -136,12 +153,14 @@ class Host:
             stopping = self._stopping = asyncio.Event()
             try:
                 async with factory(host) as service:
+                    host.status = "serves"
                     if not opened.done():
                         opened.set_result(service)
                     await stopping.wait()
             except Exception as error:
                 if opened.done():
                     raise
+                host.status = f"could not start: {error!r}"
                 opened.set_exception(error)
 
         self.start(main)
@@ -215,6 +234,7 @@ class Host:
         self._incarnation = None
         self._stopping = None
         world = self._world
+        self.status = f"{self.status} -> {how}"
         world.note(f"{self.name} {how}")
         world.loop.kill(incarnation)
         world.network.kill(incarnation, is_silent=is_silent)
@@ -230,6 +250,7 @@ class Host:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.failures.append(error)
+            self.status = f"failed: {error!r}"
             self._world.note(f"{self.name} fails: {type(error).__name__}")
         if self._incarnation is incarnation:
             self._end_process("exits", is_silent=False)

@@ -67,6 +67,10 @@ class SimulatedNetwork:
         self._cuts.discard((target, source))
         self._resume_streams()
 
+    def cuts(self) -> list[tuple[str, str]]:
+        """From which host nothing comes to which other."""
+        return sorted(self._cuts)
+
     def power_off(self, host: str) -> None:
         """The machine is dark: it answers nothing, not even with resets."""
         self._dark_hosts.add(host)

@@ -45,6 +45,8 @@ ZOOKEEPER = "zookeeper"
 TURN_COST_S_DEFAULT = 0.000_02
 # Errors kept for reading; a process that fails in a circle must not fill the memory.
 ERRORS_KEPT_MAX = 1_000
+# Of each kind, in what is said of a failed run.
+EVENTS_DESCRIBED_MAX = 15
 
 
 class World:
@@ -95,9 +97,25 @@ class World:
         control = RUN_CONTROL.get(None)
         if control is not None:
             control.events = list(self.events)  # that all is ended now led to nothing
+        if error is not None:
+            error.add_note(self.describe())
         for host in self.hosts.values():
             host.kill()
         self.loop.bury()
+
+    def describe(self) -> str:
+        """Which part does what at this moment, for whoever reads of a failed run: each host with
+        what its process said of itself, the last errors that processes logged, and what was last
+        done to the world."""
+        lines = [f"at {self.loop.time():.3f} s of virtual time", "hosts:"]
+        lines += (f"  {host.name} {host.describe()}" for host in self.hosts.values())
+        cuts = ", ".join(f"{one} to {other}" for one, other in self.network.cuts())
+        lines += [f"cut links: {cuts or 'none'}", "errors, the last ones:"]
+        last_errors = self.errors[-EVENTS_DESCRIBED_MAX:]
+        lines += (f"  {at_s:.3f} {host}: {text}" for at_s, host, text in last_errors)
+        lines += ["events, the last ones:"]
+        lines += (f"  {at_s:.3f} {text}" for at_s, text in self.events[-EVENTS_DESCRIBED_MAX:])
+        return "\n".join(lines)
 
     def host(self, name: str) -> Host:
         """The host ``name``, made when first asked for; it runs nothing by itself."""
@@ -143,14 +161,21 @@ class World:
             for disk in host.devices.values():
                 disk.conditions = conditions
 
-    def partition(self, one: str, other: str) -> None:
-        """Let nothing through between two hosts; either may be ``ZOOKEEPER``, the other's own."""
-        self.note(f"{one} and {other} are cut apart")
+    def partition(self, one: str, other: str, *, is_one_way: bool = False) -> None:
+        """Let nothing through between two hosts; either may be ``ZOOKEEPER``, the other's own.
+
+        ``is_one_way``: what ``other`` sends still comes to ``one``. Not with ``ZOOKEEPER``, whose
+        sessions have one state for both ways.
+        """
+        way = (
+            f"{one} no longer reaches {other}" if is_one_way else f"{one} and {other} are cut apart"
+        )
+        self.note(way)
         if ZOOKEEPER in (one, other):
             host = other if one == ZOOKEEPER else one
             self._zookeeper_of(host).isolate(host)
         else:
-            self.network.cut(one, other)
+            self.network.cut(one, other, is_one_way=is_one_way)
 
     def heal(self, one: str, other: str) -> None:
         """End a partition."""

@@ -98,7 +98,7 @@ class _Marker(ast.NodeTransformer):
 
     visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _visit_scope  # noqa: N815
 
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:  # noqa: N802
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
         self.generic_visit(node)
         caught = "" if node.type is None else ast.unparse(node.type)
         function = ".".join(self._scope)

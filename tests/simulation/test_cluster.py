@@ -132,7 +132,8 @@ class Mischief:
 
 async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Summary:
     """One story: faults while messages flow, then calm, then brokers that start anew."""
-    log, queue = Told(LOG_TOPIC), Told(QUEUE_TOPIC)
+    may_repeat = cluster.has_former_owner
+    log, queue = Told(LOG_TOPIC, may_repeat=may_repeat), Told(QUEUE_TOPIC, may_repeat=may_repeat)
     mischief = Mischief(cluster, chance)
     async with (
         cluster.client(CLIENT) as client,

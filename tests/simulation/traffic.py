@@ -8,7 +8,7 @@ what was passed is trimmed away. Both have two producers, each of which numbers 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,6 +64,8 @@ class Told:
     # Of these, the ones that are not looked at yet; a message comes again after a re-attachment.
     arrived: asyncio.Queue[Message[bytes]] = field(default_factory=asyncio.Queue[Message[bytes]])
     watch: NoLostAcknowledgement = field(default_factory=NoLostAcknowledgement)
+    # Whether a message may come now whose acknowledgement was confirmed.
+    may_repeat: Callable[[], bool] = lambda: False
     settled: set[MessageId] = field(default_factory=set[MessageId])
     # Acknowledged, and nobody said whether that arrived.
     in_doubt: set[MessageId] = field(default_factory=set[MessageId])
@@ -106,7 +108,8 @@ async def take_in(consumer: Consumer[bytes], told: Told) -> None:
     left in the consumer's queue while another is acknowledged would look late. Never ends."""
     while True:
         message = await consumer.receive()
-        told.watch.delivered(message.id)
+        if not told.may_repeat():
+            told.watch.delivered(message.id)
         told.delivered[message.id] = message.data
         told.arrived.put_nowait(message)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
 import pytest
 from tests.unit.geminga_simulation.recording import Recording
 
+from geminga_runtime.coordination import ConnectionLost
 from geminga_simulation.conditions import DiskConditions, NetworkConditions
 from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
@@ -18,8 +20,10 @@ from geminga_simulation.world import World
 
 async def serve(host: Host) -> None:
     await host.network.listen(Recording, host.name, 80)
+    host.disk("data")
     async with host.coordination() as session:
-        await session.create("/n-", ephemeral=True, sequential=True)
+        with suppress(ConnectionLost):
+            await session.create("/n-", ephemeral=True, sequential=True)
         await asyncio.Event().wait()
 
 
@@ -68,6 +72,10 @@ def test_everything_on_the_menu_is_served_and_cleared_away() -> None:
         "loses its connection",
         "expires",
         "jumps by",
+        "no longer reaches",
+        "ZooKeeper is restarted",
+        "is slow for",
+        "reads of",
     ):
         assert dish in text
 
@@ -95,6 +103,7 @@ def test_a_drawn_menu_leaves_dishes_out() -> None:
     menus = [FULL_MENU.drawn(Random(seed)) for seed in range(50)]
     assert len({menu.crash_rate for menu in menus}) == 2
     assert {menu.network for menu in menus} == {FULL_MENU.network, NetworkConditions()}
+    assert menus.count(FULL_MENU) in range(5, 21), "a quarter draws the whole menu"
     assert all(menu.down_s_max == FULL_MENU.down_s_max for menu in menus)
 
 

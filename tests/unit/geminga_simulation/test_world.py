@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.unit.geminga_simulation.recording import Recording
@@ -143,3 +145,34 @@ async def test_a_canary_breaks_what_it_names() -> None:
     assert not sound.host("host").device("one").is_lying
     assert not sound.network.is_leaky
     assert not sound.zookeeper.is_deaf
+
+
+async def test_a_failure_says_which_part_did_what() -> None:
+    async def refuse(host: Host) -> AsyncGenerator[None]:
+        if host.lives > 1:
+            raise OSError(28, "the disk is full")
+        yield
+
+    async def wait_for_ever() -> None:
+        async with World() as world:
+            bookie, other = world.host("bookie-1"), world.host("bookie-2")
+            await bookie.serve(asynccontextmanager(refuse))
+            await other.serve(asynccontextmanager(refuse))
+            world.host("bookie-3")
+            await asyncio.sleep(2)
+            bookie.kill()
+            bookie.restart()
+            world.partition("bookie-1", "bookie-2", is_one_way=True)
+            async with asyncio.timeout(3):
+                await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError) as raised:
+        await wait_for_ever()
+    (note,) = raised.value.__notes__
+    assert "at 5.000 s of virtual time" in note
+    assert "bookie-1 failed: OSError(28, 'the disk is full') -> exits, as of 2.000" in note
+    assert "and is down" in note
+    assert "bookie-2 serves, as of 0.000 s, in life 1" in note
+    assert "bookie-3 has never run" in note
+    assert "cut links: bookie-1 to bookie-2" in note
+    assert "2.000 bookie-1 is killed" in note
