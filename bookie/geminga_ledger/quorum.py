@@ -183,9 +183,10 @@ class Verdict(Enum):
 class EntrySearch:
     """Looks for one entry on its write set, from the first bookie of it to the last.
 
-    ``absences_proving`` bookies without it end the search: ``Quorum.absences_proving`` where only
-    confirmed entries matter, the write quorum where every copy does. More than one bookie may be
-    asked at a time.
+    Where no bookie has it, ``absences_proving`` of them that say so are the proof:
+    ``Quorum.absences_proving`` where only confirmed entries matter, the write quorum where every
+    copy does. The others are asked all the same: one that lost what it had confirmed says so, too,
+    and is not believed while another has a copy. More than one bookie may be asked at a time.
     """
 
     __slots__ = ("_absences_left", "_tried", "_write_set", "awaited")
@@ -209,13 +210,16 @@ class EntrySearch:
     def absent(self, bookie: int) -> Verdict | None:
         """``bookie`` does not have it; a verdict where one is possible."""
         self._absences_left -= 1
-        if self._absences_left == 0:
-            return Verdict.ABSENT
         return self.unknown(bookie)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether enough bookies do not have it, for who waits for no others."""
+        return self._absences_left <= 0
 
     def unknown(self, bookie: int) -> Verdict | None:
         """``bookie`` gives no answer that counts; a verdict where one is possible."""
         self.awaited = tuple(each for each in self.awaited if each != bookie)
         if self.awaited or self._tried < len(self._write_set):
             return None
-        return Verdict.UNDECIDED
+        return Verdict.ABSENT if self.is_proven else Verdict.UNDECIDED

@@ -29,6 +29,9 @@ from geminga_protocol.records.ledger_metadata import LedgerMetadata
 
 log = logging.getLogger(__name__)
 
+# Where enough bookies said that they do not have an entry, others get so long to say that they do.
+PROVEN_WAIT_S = 0.25
+
 Found = tuple[int, bytes]
 """``(length, bytes)``: the sum of all payloads up to and with this entry, and what ``Decode`` took
 out of it."""
@@ -76,6 +79,7 @@ class RangeRead:
         self._results: list[Found | Verdict | None] = [None] * len(ensembles)
         self._open_count = len(ensembles)
         self._finished = asyncio.Event()
+        self._proven_timer: asyncio.TimerHandle | None = None
         # Bookies that answered something since the last look, and for how many looks others have
         # owed answers without giving one.
         self._heard: set[BookieLink] = set()
@@ -94,14 +98,18 @@ class RangeRead:
         self._plan()
         for index in range(len(self._results)):
             self._ask_next(index)
-        while self._open_count:
-            awaited = self._awaited()
-            self._heard.clear()
-            try:
-                async with asyncio.timeout(self._look_s):
-                    await self._finished.wait()
-            except TimeoutError:
-                self._look_around(awaited)
+        try:
+            while self._open_count:
+                awaited = self._awaited()
+                self._heard.clear()
+                try:
+                    async with asyncio.timeout(self._look_s):
+                        await self._finished.wait()
+                except TimeoutError:
+                    self._look_around(awaited)
+        finally:
+            if self._proven_timer is not None:
+                self._proven_timer.cancel()
         return [result for result in self._results if result is not None]
 
     async def _connect(self) -> None:
@@ -195,8 +203,20 @@ class RangeRead:
     def _go_on(self, index: int, verdict: Verdict | None) -> None:
         if verdict is not None:
             self._finish(index, verdict)
-        elif not self._searches[index].awaited:
+            return
+        search = self._searches[index]
+        if not search.awaited:
             self._ask_next(index)
+        if search.is_proven and self._proven_timer is None and self._results[index] is None:
+            loop = asyncio.get_running_loop()
+            self._proven_timer = loop.call_later(PROVEN_WAIT_S, self._believe_the_proven)
+
+    def _believe_the_proven(self) -> None:
+        """Wait no longer for the others where enough bookies do not have an entry."""
+        self._proven_timer = None
+        for index, search in enumerate(self._searches):
+            if self._results[index] is None and search.is_proven:
+                self._finish(index, Verdict.ABSENT)
 
     def _finish(self, index: int, result: Found | Verdict) -> None:
         self._results[index] = result

@@ -7,7 +7,9 @@ asked for the newest entry it has: a confirmed entry carries in it how far its w
 the other (``quorum.EntrySearch``), until one is proven never to have been confirmed.
 
 An entry that only a minority stored was never confirmed to anybody: keeping it or leaving it out
-are both right, and which of the two happens depends, as in BookKeeper, on the bookie asked first.
+are both right. BookKeeper leaves it out where enough bookies that lack it are asked first. Here
+every bookie that answers is asked, and a copy that any of them has is kept: one of those that lack
+it may have confirmed it and lost it since, with the end of its journal or behind a disk that lies.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -33,9 +32,8 @@ from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.producing.deduplication import Deduplication
 from geminga_broker.topics.producing.producers import Producers
-from geminga_ledger import recovery
-from geminga_ledger.quorum import Acknowledgements, Quorum
-from geminga_ledger.range_read import RangeRead
+from geminga_ledger import range_read
+from geminga_ledger.quorum import Acknowledgements, EntrySearch, Quorum, Verdict
 from geminga_protocol.records.cursor import CursorRecord, PositionRecord
 from geminga_protocol.records.delayed_buckets import DelayedIndex
 from geminga_scenarios.storage import Storage
@@ -90,10 +88,16 @@ def confirm_a_copy_early(patch: pytest.MonkeyPatch) -> None:
 def believe_one_absence(patch: pytest.MonkeyPatch) -> None:
     """Recovery ends a ledger at the first entry that a single bookie does not have."""
 
-    def read(*told: Any, **options: Any) -> RangeRead:
-        return RangeRead(*told, **{**options, "absences_proving": 1})
+    class BelievingSearch(EntrySearch):
+        def __init__(self, write_set: tuple[int, ...], absences_proving: int) -> None:
+            super().__init__(write_set, absences_proving)
+            self._is_for_recovery = absences_proving < len(write_set)
 
-    patch.setattr(recovery, "RangeRead", read)
+        def absent(self, bookie: int) -> Verdict | None:
+            honest = super().absent(bookie)
+            return Verdict.ABSENT if self._is_for_recovery else honest
+
+    patch.setattr(range_read, "EntrySearch", BelievingSearch)
 
 
 def count_the_replaced(patch: pytest.MonkeyPatch) -> None:

@@ -238,13 +238,17 @@ def test_a_search_asks_the_write_set_in_order() -> None:
     assert search.next_bookie() is None
 
 
-def test_enough_absences_end_a_search_before_all_were_asked() -> None:
+@pytest.mark.parametrize("is_last_heard", [True, False])
+def test_enough_absences_are_a_proof_when_all_were_asked(is_last_heard: bool) -> None:  # noqa: FBT001
     quorum = Quorum(3, 3, 2)
     search = EntrySearch(quorum.write_set(0), quorum.absences_proving)
     search.next_bookie()
     assert search.absent(0) is None
     search.next_bookie()
-    assert search.absent(1) is Verdict.ABSENT
+    assert search.absent(1) is None
+    assert search.is_proven
+    search.next_bookie()
+    assert (search.absent(2) if is_last_heard else search.unknown(2)) is Verdict.ABSENT
 
 
 def test_too_few_absences_leave_it_undecided() -> None:

@@ -14,7 +14,7 @@ from geminga_ledger.config import LedgerConfig
 from geminga_ledger.counters import LedgerCounters
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.quorum import Verdict
-from geminga_ledger.range_read import Found, RangeRead
+from geminga_ledger.range_read import PROVEN_WAIT_S, Found, RangeRead
 from geminga_ledger.registry import BookieRegistry
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.records.ledger_metadata import Fragment
@@ -139,10 +139,27 @@ async def test_an_entry_that_no_bookie_has_is_absent(bench: Bench) -> None:
     assert [bench.reads_at(number)[-1] for number in range(3)] == [1, 1, 1]
 
 
-async def test_recovery_stops_asking_when_enough_bookies_lack_an_entry(bench: Bench) -> None:
+async def test_a_copy_is_found_though_enough_bookies_lack_the_entry(bench: Bench) -> None:
     bench.world.left_behind(LEDGER, (3, 3, 2), {0: (2,)})
+    assert await bench.read(0, 0, absences_proving=2).run() == [found(0)]
+
+
+async def test_where_enough_bookies_lack_an_entry_one_that_is_down_is_not_waited_for(
+    bench: Bench,
+) -> None:
+    bench.world.left_behind(LEDGER, (3, 3, 2), {0: (2,)})
+    bench.world.bookies[2].kill()
     assert await bench.read(0, 0, absences_proving=2).run() == [Verdict.ABSENT]
-    assert bench.reads_at(2) == []
+
+
+async def test_where_enough_bookies_lack_an_entry_a_silent_one_is_waited_for_a_moment(
+    bench: Bench,
+) -> None:
+    bench.world.left_behind(LEDGER, (3, 3, 2), {0: (2,)})
+    bench.world.bookies[2].is_silent = True
+    before_s = bench.world.clock.monotonic()
+    assert await bench.read(0, 0, absences_proving=2).run() == [Verdict.ABSENT]
+    assert bench.world.clock.monotonic() - before_s == pytest.approx(PROVEN_WAIT_S, abs=0.1)
 
 
 async def test_each_fragment_is_read_from_its_own_ensemble(bench: Bench) -> None:
