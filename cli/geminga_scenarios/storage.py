@@ -97,6 +97,11 @@ class Storage:
             self._indexes[bookie].on_flush = partial(_sync_index, bookie)
             bookie.start(self._run_bookie)
 
+    def forget_index(self, bookie: Host) -> None:
+        """The bookie's index is gone: what runs next on that host finds an empty one."""
+        self._indexes[bookie] = MemoryStore()
+        self._indexes[bookie].on_flush = partial(_sync_index, bookie)
+
     def indexes(self) -> list[Index]:
         """What each bookie's index says now."""
         return [Index(store) for store in self._indexes.values()]

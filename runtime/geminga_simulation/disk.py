@@ -117,6 +117,23 @@ class SimulatedDisk:
         content[offset] ^= 1 << self.random.randrange(8)
         return offset
 
+    def cut(self, path: str, size: int) -> None:
+        """Leave ``size`` bytes of a file."""
+        file = self.files[path]
+        self.used_bytes -= len(file.content) - size
+        del file.content[size:]
+        file.synced_size = min(file.synced_size, size)
+
+    def lose(self, path: str) -> None:
+        """A file is gone."""
+        self.used_bytes -= len(self.files.pop(path).content)
+
+    def clear(self) -> None:
+        """The device is replaced by an empty one."""
+        self.files.clear()
+        self.directories = {"": None}
+        self.used_bytes = 0
+
     def _tear(self, file: StoredFile) -> None:
         """Decide what is left of a file after power was lost."""
         chance = self.random

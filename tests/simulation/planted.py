@@ -100,6 +100,18 @@ def believe_one_absence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(range_read, "EntrySearch", BelievingSearch)
 
 
+def believe_enough_absences(patch: pytest.MonkeyPatch) -> None:
+    """Recovery ends a ledger as BookKeeper's does: when enough bookies denied an entry, though
+    there are others to be asked."""
+
+    class BelievingSearch(EntrySearch):
+        def absent(self, bookie: int) -> Verdict | None:
+            honest = super().absent(bookie)
+            return Verdict.ABSENT if self.is_proven else honest
+
+    patch.setattr(range_read, "EntrySearch", BelievingSearch)
+
+
 def count_the_replaced(patch: pytest.MonkeyPatch) -> None:
     """Writers count what a bookie had stored though another has taken its place."""
     patch.setattr(Acknowledgements, "forget", Acknowledgements.forgive)

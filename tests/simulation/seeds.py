@@ -14,6 +14,7 @@ SHARES = {
     "client storms": 10,
     "cluster": 100,
     "compaction": 20,
+    "corruption": 25,
     "delayed": 25,
     "functions workers": 10,
     "garbage": 25,

@@ -20,6 +20,7 @@ STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "client storms": ("test_client", {"is_stormy": True}),
     "cluster": ("test_cluster", {}),
     "compaction": ("test_compaction", {}),
+    "corruption": ("test_corruption", {}),
     "delayed": ("test_delayed", {}),
     "functions workers": ("test_functions_workers", {}),
     "garbage": ("test_garbage", {}),

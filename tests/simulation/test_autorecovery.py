@@ -95,11 +95,11 @@ async def story(menu: FaultMenu, sizes: Sizes, config: AutoRecoveryConfig) -> To
         inspector.start(lambda _: asyncio.Event().wait())
         try:
             async with asyncio.timeout(SETTLE_S):
-                await inspector.run(_close_all(inspector, storage, history))
-                await inspector.run(_until_whole(inspector, storage, history))
+                await inspector.run(close_all(inspector, storage, history))
+                await inspector.run(until_whole(inspector, storage, history))
                 for bookie in doomed:
                     _lose(bookie)
-                    await inspector.run(_until_whole(inspector, storage, history))
+                    await inspector.run(until_whole(inspector, storage, history))
         finally:
             _raise_failures(world)
         return Told(
@@ -116,7 +116,7 @@ def _lose(bookie: Host) -> None:
         bookie.kill()
 
 
-async def _close_all(host: Host, storage: Storage, history: History) -> None:
+async def close_all(host: Host, storage: Storage, history: History) -> None:
     """Recover and read all ledgers, as their next owner would, and those nobody was told of."""
     async with host.coordination() as session, storage.ledgers(host) as ledgers:
         for directory in await ledger_directories(session):
@@ -126,7 +126,7 @@ async def _close_all(host: Host, storage: Storage, history: History) -> None:
                 await take_over(ledgers, history, ledger_id)
 
 
-async def _until_whole(host: Host, storage: RecoveringStorage, history: History) -> None:
+async def until_whole(host: Host, storage: RecoveringStorage, history: History) -> None:
     """Return when every copy is where it belongs, and nothing is marked: soon."""
     config = LedgerConfig()
     clock, random = host.clock, host.random
@@ -235,7 +235,7 @@ async def idleness(harm: Callable[[Host], None], config: LedgerConfig) -> None:
         broker.start(lambda _: asyncio.Event().wait())
         async with asyncio.timeout(SETTLE_S):
             await broker.run(_write_rarely(broker, storage, history, harm, config))
-            await broker.run(_until_whole(broker, storage, history))
+            await broker.run(until_whole(broker, storage, history))
         _raise_failures(world)
 
 

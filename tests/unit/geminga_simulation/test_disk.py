@@ -281,3 +281,19 @@ def test_a_lying_disk_loses_what_was_synced() -> None:
         return await device.mount().read_file("journal")
 
     assert any(simulate(seed, main).result != b"S" * 1000 for seed in range(10))
+
+
+async def test_what_is_cut_off_or_lost_makes_room() -> None:
+    device = make_disk(capacity_bytes=1000)
+    disk = device.mount()
+    await disk.write_file("cut", bytes(600))
+    await disk.write_file("lost", bytes(400))
+    device.cut("cut", 100)
+    device.lose("lost")
+    assert await disk.read_file("cut") == bytes(100)
+    assert await disk.read_file("lost") is None
+    assert device.used_bytes == 100
+    await disk.write_file("new", bytes(900))
+    device.clear()
+    assert (device.used_bytes, device.files) == (0, {})
+    assert await disk.read_file("new") is None

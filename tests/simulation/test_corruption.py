@@ -1,0 +1,284 @@
+"""Proves, over many seeds, that what few bookies lose or spoil is not lost to anybody.
+
+Ledgers are written under faults. As many bookies as may be lost (one fewer than confirm an entry)
+are harmed besides, at moments of chance: bits flip in their files, files are cut or are gone, the
+index is gone, the disks are empty, the journal's syncs make nothing safe. Then all faults end, the
+ledgers are recovered and read, and auto-recovery makes every copy whole: on the harmed bookies, or
+on others where these do not come back. A copy that is spoilt is never taken for a good one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+import pytest
+from tests.simulation.history import History
+from tests.simulation.owner import Owner
+from tests.simulation.planted import believe_enough_absences, found_by
+from tests.simulation.seeds import first_seeds
+from tests.simulation.test_autorecovery import close_all, until_whole
+
+from geminga_bookie.formats import entry_log_v1, journal_v1
+from geminga_scenarios.cluster import Sizes
+from geminga_scenarios.storage import EAGER, RecoveringStorage
+from geminga_scenarios.verdicts import raise_failures, results
+from geminga_simulation.conditions import DiskConditions
+from geminga_simulation.disk import SimulatedDisk
+from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.host import Host
+from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.world import World
+
+SEEDS_A_TEST = 20
+OWNERS = 3
+OWNER_S_MAX = 2.0
+DOWN_S_MAX = 1.0
+SETTLE_S = 400.0
+SIZES = (Sizes(2, 2, 2), Sizes(3, 3, 2), Sizes(3, 3, 3), Sizes(3, 2, 2), Sizes(4, 3, 2))
+# What a harmed bookie may lose without knowing it: up to so much of the end of its journal.
+TAIL_BYTES_MAX = 2048
+# A bookie that has lost confirmed entries and does not know it denies them. They are found all the
+# same where the others can be asked: with these faults they can.
+NOBODY_GOES = FaultMenu(
+    session_loss_rate=FULL_MENU.session_loss_rate,
+    session_expiry_rate=FULL_MENU.session_expiry_rate,
+    zookeeper_restart_rate=FULL_MENU.zookeeper_restart_rate,
+    clock_jump_rate=FULL_MENU.clock_jump_rate,
+    coordination=FULL_MENU.coordination,
+)
+
+
+# So slow that it has little of what the others have confirmed.
+VERY_SLOW_DISK = DiskConditions(sync_s_min=0.1, sync_s_max=0.2)
+# Bookies that were started again can be asked after so long.
+REGISTERED_S = 0.2
+
+
+class Harm:
+    """What happens to one bookie's disks. Each method harms, and says whether there was anything to
+    be harmed."""
+
+    def __init__(self, storage: RecoveringStorage, bookie: Host, chance: Random) -> None:
+        self._storage = storage
+        self._bookie = bookie
+        self._chance = chance
+
+    def flip_a_bit_of_an_entry_log(self) -> bool:
+        return self._flip("ledgers", self._files("ledgers", entry_log_v1.SUFFIX))
+
+    def flip_a_bit_of_another_file(self) -> bool:
+        others = [
+            path
+            for path in self._files("ledgers", "")
+            if not path.endswith((entry_log_v1.SUFFIX, journal_v1.SUFFIX))
+        ]
+        return self._flip("ledgers", others)
+
+    def cut_an_entry_log(self) -> bool:
+        return self._cut("ledgers", self._files("ledgers", entry_log_v1.SUFFIX))
+
+    def lose_an_entry_log(self) -> bool:
+        return self._remove("ledgers", self._files("ledgers", entry_log_v1.SUFFIX))
+
+    def flip_a_bit_within_the_journal(self) -> bool:
+        """Before its last file, whose end may never have been written for all anybody knows."""
+        return self._flip("journal", self._files("journal", journal_v1.SUFFIX)[:-1])
+
+    def cut_a_file_of_the_journal(self) -> bool:
+        return self._cut("journal", self._files("journal", journal_v1.SUFFIX)[:-1])
+
+    def lose_a_file_of_the_journal(self) -> bool:
+        return self._remove("journal", self._files("journal", journal_v1.SUFFIX)[1:-1])
+
+    def lose_the_index(self) -> bool:
+        self._storage.forget_index(self._bookie)
+        return True
+
+    def lose_all_disks(self) -> bool:
+        for disk in self._bookie.devices.values():
+            disk.clear()
+        self._storage.forget_index(self._bookie)
+        return True
+
+    def lose_the_end_of_the_journal(self) -> bool:
+        """Nobody can tell this from an end that was never written."""
+        files = self._files("journal", journal_v1.SUFFIX)[-1:]
+        return self._cut("journal", files, at_most=TAIL_BYTES_MAX)
+
+    def _disk(self, name: str) -> SimulatedDisk:
+        return self._bookie.device(name)
+
+    def _files(self, name: str, suffix: str) -> list[str]:
+        """The files of a disk that have anything in them, in the order of their names."""
+        files = self._disk(name).files
+        return [path for path in sorted(files) if path.endswith(suffix) and files[path].content]
+
+    def _flip(self, name: str, paths: list[str]) -> bool:
+        if paths:
+            self._disk(name).flip_bit(self._chance.choice(paths))
+        return bool(paths)
+
+    def _cut(self, name: str, paths: list[str], at_most: int | None = None) -> bool:
+        if paths:
+            path = self._chance.choice(paths)
+            # Zeros at the end are space that was reserved.
+            size = len(self._disk(name).files[path].content.rstrip(b"\0"))
+            cut = self._chance.randrange(1, 1 + min(size, at_most or size))
+            self._disk(name).cut(path, size - cut)
+        return bool(paths)
+
+    def _remove(self, name: str, paths: list[str]) -> bool:
+        if paths:
+            self._disk(name).lose(self._chance.choice(paths))
+        return bool(paths)
+
+
+LOUD: tuple[Callable[[Harm], bool], ...] = (
+    Harm.flip_a_bit_of_an_entry_log,
+    Harm.flip_a_bit_of_another_file,
+    Harm.cut_an_entry_log,
+    Harm.lose_an_entry_log,
+    Harm.flip_a_bit_within_the_journal,
+    Harm.cut_a_file_of_the_journal,
+    Harm.lose_a_file_of_the_journal,
+    Harm.lose_the_index,
+    Harm.lose_all_disks,
+)
+SILENT = (Harm.lose_the_end_of_the_journal,)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a story was about, for those who doubt that it was about anything."""
+
+    confirmed: int
+    copied: int
+    harms: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+async def story(menu: FaultMenu, sizes: Sizes, harms: tuple[Callable[[Harm], bool], ...]) -> Told:
+    """Ledgers are written while few bookies are harmed; then all must become whole."""
+    async with World() as world:
+        chance = world.loop.stream("story")
+        few = sizes.ack_quorum - 1
+        storage = RecoveringStorage(world, sizes.ensemble + few, EAGER)
+        history = History()
+        await storage.open()
+        harmed = chance.sample(storage.bookies, few)
+        others = [each for each in storage.bookies if each not in harmed]
+        done: list[str] = []
+        async with FaultInjector(world, menu, others):
+            for _ in range(OWNERS):
+                owner = world.host(f"owner-{len(world.hosts)}")
+                owner.start(Owner(storage, history, sizes).run)
+                await asyncio.sleep(chance.random() * OWNER_S_MAX)
+                bookie = chance.choice(harmed)
+                harm = chance.choice(harms)
+                await _go_down(bookie, chance)
+                if harm(Harm(storage, bookie, chance)):
+                    done.append(harm.__name__)
+                    world.note(f"{bookie.name}: {harm.__name__}")
+                bookie.restart()
+                if chance.random() < 0.5:
+                    owner.kill()
+        for name, host in list(world.hosts.items()):
+            if name.startswith("owner"):
+                host.kill()
+        await make_whole(storage, history)
+        return Told(
+            sum(last + 1 for last in history.confirmed.values()),
+            storage.copied_entries,
+            tuple(done),
+            tuple(each.status for each in harmed if "could not start" in each.status),
+        )
+
+
+async def make_whole(storage: RecoveringStorage, history: History) -> None:
+    """Recover and read all ledgers, and return when every copy is there again."""
+    inspector = storage.world.host("inspector")
+    inspector.start(lambda _: asyncio.Event().wait())
+    async with asyncio.timeout(SETTLE_S):
+        await inspector.run(close_all(inspector, storage, history))
+        await inspector.run(until_whole(inspector, storage, history))
+    raise_failures(storage.world)
+
+
+async def _go_down(bookie: Host, chance: Random) -> None:
+    """It crashes or is killed, and is down for a while."""
+    if chance.random() < 0.5:
+        bookie.crash()
+    else:
+        bookie.kill()
+    await asyncio.sleep(chance.random() * DOWN_S_MAX)
+
+
+def run(seed: int, *, is_loud: bool | None = None, record: bool = False) -> Outcome[Told]:
+    """The story of one seed, which also chooses what may go wrong in it."""
+    random = Random(seed)
+    is_often_loud = random.random() < 0.75
+    is_loud = is_often_loud if is_loud is None else is_loud
+    menu = FULL_MENU.drawn(random) if is_loud else NOBODY_GOES.drawn(random)
+    sizes = random.choice(SIZES)
+    harms = LOUD if is_loud else SILENT
+    return simulate(seed, partial(story, menu, sizes, harms), record=record)
+
+
+@pytest.mark.parametrize("first", first_seeds("corruption", SEEDS_A_TEST))
+def test_what_few_bookies_lose_or_spoil_is_lost_to_nobody(first: int) -> None:
+    confirmed = copied = 0
+    harms = Counter[str]()
+    for told in results(run, range(first, first + SEEDS_A_TEST)):
+        confirmed += told.confirmed
+        copied += told.copied
+        harms.update(told.harms)
+    assert confirmed > 50 * SEEDS_A_TEST
+    assert copied
+    assert len(harms) > len(LOUD) // 2
+
+
+async def denials(rounds: int) -> None:
+    """A bookie loses the end of its journal and does not know it, another one was too slow to have
+    what it lost, and the owner goes: only the third bookie still has what two had confirmed."""
+    async with World() as world:
+        chance = world.loop.stream("denials")
+        storage = RecoveringStorage(world, 4, EAGER)  # one to copy to where it notices its loss
+        history = History()
+        await storage.open()
+        harmed, *others = storage.bookies
+        for number in range(rounds):
+            owner = world.host(f"owner-{number}")
+            # It takes the ledger of the one before over, and writes a new one.
+            owner.start(Owner(storage, history, Sizes(3, 3, 2)).run)
+            await asyncio.sleep(0.3 + 0.2 * chance.random())
+            slow = chance.choice(others)
+            slow.device("journal").conditions = VERY_SLOW_DISK
+            await asyncio.sleep(0.1 * chance.random())
+            for host in (owner, slow, harmed):
+                host.kill()
+            Harm(storage, harmed, chance).lose_the_end_of_the_journal()
+            slow.device("journal").conditions = world.disk_conditions
+            for bookie in (slow, harmed):
+                bookie.restart()
+            await asyncio.sleep(REGISTERED_S)
+        await make_whole(storage, history)
+
+
+def run_denials(seed: int) -> Outcome[None]:
+    return simulate(seed, partial(denials, 5))
+
+
+def test_what_a_bookie_denies_that_has_lost_it_is_taken_from_another() -> None:
+    list(results(run_denials, range(SEEDS_A_TEST)))
+
+
+def test_a_planted_bug_is_found_by_a_checker(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        believe_enough_absences(patch)
+        seed = found_by(run_denials)
+    run_denials(seed)
