@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run spark-demo test test-full test-java test-compat test-containers check lint types mypy pyright unit integration protocol bench docs torture simulate clean
+.PHONY: help setup run spark-demo test test-full test-java test-compat test-containers check lint types mypy pyright unit integration long protocol bench docs torture simulate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,15 +30,17 @@ setup: $(BIN)/.runs  ## make .venv, install Geminga, fetch ZooKeeper (the first 
 run: setup  ## start a cluster and show how to use it; ARGS="--data-dir /tmp/d" passes options on
 	@exec $(BIN)/geminga standalone $(ARGS)
 
-# The unit tests begin when one of the two cores has nothing left to judge: pyright, which works on one core,
-# takes as long as all other judges twice.
-test: $(BIN)/.develops  ## linters, types, import rules, all tests but the long ones (8 min on two cores)
-	@$(MAKE) --no-print-directory -j2 pyright mypy lint unit
+test: $(BIN)/.develops  ## linters, types, import rules, all tests but the long ones (14 min on two cores)
+	@$(MAKE) --no-print-directory -j2 mypy lint unit
 	@$(MAKE) --no-print-directory integration
 
-test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out (45 min at most)
-	@$(PYTEST) -m full --timeout 1800 $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
+# pyright, the second judge of types, works on one core for minutes: beside tests that wait.
+test-full: $(BIN)/.develops setup  ## what `make test` leaves out: pyright, the long tests, more seeds (25 min)
+	@$(MAKE) --no-print-directory -j2 $(if $(ARGS),,pyright) long
 	@$(if $(ARGS),true,$(MAKE) --no-print-directory simulate SEEDS=778 GEMINGA_SEED_FIRST=1000)
+
+long:
+	$(PYTEST) -m full --timeout 1800 -n 3 --dist loadfile --no-loadscope-reorder $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
 
 # Needs a JDK, and Apache's jars: from the Apache Pulsar in PULSAR_HOME, or from Maven Central by `mvn` (the
 # first time: 420 MB, into the user's cache), or as class paths in BOOKKEEPER_CLASSPATH and PULSAR_CLIENT_CLASSPATH.
