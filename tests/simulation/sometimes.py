@@ -1,7 +1,12 @@
-"""Counts what a story came to that happens rarely: seeds without it prove nothing of it."""
+"""Counts what a story came to that happens rarely: seeds without it prove nothing of it.
+
+Most that is rare is logged: a story's ``RARE_EVENTS`` are such words. What replication comes to is
+told by its methods instead (``Rare``), since not all of it is worth an operator's attention.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -19,6 +24,103 @@ from geminga_broker.topics.producing.sequence_ids import Verdict
 from geminga_broker.topics.producing.source_positions import SourcePositions
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_runtime.errors import GemingaError
+
+# What a hundred seeds of a story come to, each of it more than once: (module, event).
+RARE_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "ledgers": (
+        ("journal", "journal failed: the bookie takes no more adds until it is started again"),
+        ("checkpoint", "checkpoint failed: no adds are taken until one succeeds"),
+        ("replay", "journal ends in the middle of a group, which nobody was told of: cut off"),
+        ("bookie", "bookie is read-only"),
+        ("bookie", "journal replayed"),
+        ("pipeline", "bookie refused an entry"),
+        ("pipeline", "ledger writer failed"),
+        ("ensemble_change", "bookies replaced"),
+        ("fencing", "ledger fenced"),
+        ("ids", "id node left"),
+        ("last_entry", "bookie not asked"),
+        ("last_entry", "bookie refused to tell its last entry"),
+        ("long_poll", "bookie cannot tell"),
+        ("reads", "entry cannot be read"),
+        ("reader", "copies missing"),
+        ("registration", "bookie not registered yet"),
+        ("registry", "bookie list not refreshed"),
+    ),
+    "corruption": (
+        ("copies", "damaged entry"),
+        ("entry_log", "damaged block"),
+        ("range_read", "damaged entry"),
+        ("reads", "entry cannot be read"),
+        ("rebuild", "the index is missing: it is rebuilt from the entry logs"),
+        ("replay", "journal ends in the middle of a group, which nobody was told of: cut off"),
+        ("worker", "ledger put off"),
+    ),
+    "autorecovery": (
+        ("auditor", "auditor tries again later"),
+        ("entry_lists", "bookie does not list its entries"),
+        ("ledger_deletion", "ledgers deleted"),
+        ("repair", "fragment repaired"),
+        ("worker", "worker tries again later"),
+    ),
+    "garbage": (
+        ("checkpoint", "checkpoint failed: no adds are taken until one succeeds"),
+        ("collector", "garbage not collected this time"),
+        ("compaction", "entry log removed"),
+        ("pipeline", "ledger writer failed"),
+        ("registration", "bookie not registered yet"),
+    ),
+    "cluster": (
+        ("brokers", "broker not registered"),
+        ("connection", "broker given up"),
+        ("cursor", "cursor left open"),
+        ("cursor", "cursor not saved"),
+        ("directory", "topic not loaded"),
+        ("follower", "policies not read"),
+        ("managed_ledger", "log left open"),
+        ("managed_ledger", "no ledger to write"),
+        ("owned_bundles", "bundle lost"),
+        ("ownership", "bundles handed on"),
+        ("repair", "unclosed ledger misses bookies, taken over"),
+    ),
+    "messaging": (
+        ("cursor", "cursor lost"),
+        ("managed_ledger", "log fenced"),
+        ("owned_bundles", "bundle not taken back"),
+        ("reads", "entry cannot be read"),
+        ("trimmer", "not trimmed"),
+    ),
+    "takeover": (
+        ("cursor", "cursor lost"),
+        ("links", "bookie does not answer, reconnecting"),
+        ("managed_ledger", "log fenced"),
+        ("owned_bundles", "bundle unloaded"),
+        ("ownership", "bundle not handed on"),
+        ("cursor_reader", "read failed"),
+    ),
+}
+
+
+class EventCounter(logging.Handler):
+    """Counts what processes log, by the module and the event, while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.seen = Counter[tuple[str, str]]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen[record.name.rpartition(".")[2], str(record.msg)] += 1
+
+    def __enter__(self) -> Counter[tuple[str, str]]:
+        root = logging.getLogger()
+        self._level_before = root.level
+        root.setLevel(logging.INFO)
+        root.addHandler(self)
+        return self.seen
+
+    def __exit__(self, *_: object) -> None:
+        root = logging.getLogger()
+        root.removeHandler(self)
+        root.setLevel(self._level_before)
 
 
 class Rare(Enum):

@@ -67,7 +67,9 @@ UNLOADED_EACH = 4
 TIME_LIMIT_S = 900.0
 # Loading a topic takes about as long as a broker takes to learn that its session is over.
 SLOW_DISK = DiskConditions(access_s_max=0.05, uncached_probability=0.9, sync_s_max=0.02)
-SLOW_ZOOKEEPER = CoordinationConditions(delay_s_max=0.05, loss_probability=0.1)
+SLOW_ZOOKEEPER = CoordinationConditions(
+    delay_s_max=0.05, loss_probability=0.1, write_loss_probability=0.1, late_probability=0.05
+)
 WEATHERS = (
     FaultMenu(disk=SLOW_DISK),
     FaultMenu(coordination=SLOW_ZOOKEEPER),
