@@ -97,7 +97,7 @@ class World:
         control = RUN_CONTROL.get(None)
         if control is not None:
             control.events = list(self.events)  # that all is ended now led to nothing
-        if error is not None:
+        elif error is not None:
             error.add_note(self.describe())
         for host in self.hosts.values():
             host.kill()

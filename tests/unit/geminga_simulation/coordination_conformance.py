@@ -16,12 +16,14 @@ import pytest
 from geminga_runtime.coordination import (
     Check,
     Coordination,
+    CoordinationError,
     Create,
     Delete,
     NodeExists,
     NodeMissing,
     NodeNotEmpty,
     NodeStat,
+    NodeTooLarge,
     Operation,
     Set,
     VersionMismatch,
@@ -246,6 +248,55 @@ class CoordinationConformance:
         await session.delete("/p/child")
         await died.wait()
         assert born.count == 1
+
+    async def test_a_read_that_found_nothing_leaves_no_watch(
+        self, coordinations: Coordinations
+    ) -> None:
+        session, heard = await coordinations(), Heard()
+        for read in (session.get, session.children):
+            with pytest.raises(NodeMissing):
+                await read("/a", on_change=heard)
+        await session.create("/a")
+        await session.create("/a/child")
+        await session.exists("/a")
+        assert heard.count == 0
+
+    async def test_an_ephemeral_node_has_no_children(self, coordinations: Coordinations) -> None:
+        session = await coordinations()
+        await session.create("/e", ephemeral=True)
+        with pytest.raises(CoordinationError, match="phemeral"):
+            await session.create("/e/below")
+
+    async def test_names_of_topics_are_names_of_nodes(self, coordinations: Coordinations) -> None:
+        session = await coordinations()
+        name = "a%2Fb+%25%3F ü"
+        await session.create(f"/{name}", b"v")
+        assert await session.children("/") in ([name], [name, "zookeeper"])
+        assert (await session.get(f"/{name}"))[0] == b"v"
+
+    async def test_a_value_too_large_is_refused_before_it_costs_the_connection(
+        self, coordinations: Coordinations
+    ) -> None:
+        session = await coordinations()
+        with pytest.raises(NodeTooLarge, match="2000000 bytes"):
+            await session.create("/large", bytes(2_000_000))
+        with pytest.raises(NodeTooLarge):
+            await session.transaction([Create(f"/{n}", bytes(600_000)) for n in range(2)])
+        await session.create("/large", bytes(900_000))
+        assert len((await session.get("/large"))[0]) == 900_000
+
+    async def test_an_operation_that_cannot_be_done_is_named_by_its_path(
+        self, coordinations: Coordinations
+    ) -> None:
+        session = await coordinations()
+        await session.create("/a")
+        with pytest.raises(VersionMismatch) as mismatch:
+            await session.transaction([Create("/new"), Set("/a", b"", 3), Delete("/gone")])
+        assert mismatch.value.path == "/a"
+        with pytest.raises(NodeMissing) as missing:
+            await session.transaction([Create("/new"), Delete("/gone")])
+        assert missing.value.path == "/gone"
+        assert await session.exists("/new") is None
 
     async def test_a_transaction_does_all(self, coordinations: Coordinations) -> None:
         session = await coordinations()
