@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.unit.geminga_runtime.disk_conformance import DiskConformance
 
 from geminga_runtime import disk as module
 from geminga_runtime.disk import (
     BUFFERS_PER_WRITE_MAX,
     FORGET_BYTES,
-    INLINE_READ_BYTES_MAX,
     DiskFile,
     FileDisk,
 )
@@ -52,33 +52,8 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-async def test_appends_return_where_they_begin(file: DiskFile) -> None:
-    assert await file.append([b"abc", bytearray(b"de"), memoryview(b"f")]) == 0
-    assert await file.append_and_sync([b"gh"]) == 6
-    assert await file.append([]) == 8
-    assert file.size == 8
-    assert await file.read(0, 100) == b"abcdefgh"
-    assert await file.read(2, 3) == b"cde"
-    assert await file.read(8, 5) == b""
-    assert await file.read(100, 5) == b""
-    assert await file.read(3, 0) == b""
-
-
-async def test_a_file_opened_again_goes_on_at_its_end(disk: FileDisk, file: DiskFile) -> None:
-    await file.append([b"abc"])
-    again = await disk.open("entries")
-    assert again.size == 3
-    assert await again.append([b"d"]) == 3
-    await again.close()
-    assert await disk.read_file("entries") == b"abcd"
-
-
-async def test_a_cut_file_goes_on_where_it_was_cut(disk: FileDisk, file: DiskFile) -> None:
-    await file.append([b"abcdef"])
-    await file.truncate(2)
-    assert file.size == 2
-    assert await file.append([b"X"]) == 2
-    assert await disk.read_file("entries") == b"abX"
+class TestFileDisk(DiskConformance):
+    """Real files keep to what every disk must do."""
 
 
 async def test_more_buffers_than_one_write_takes_are_all_written(
@@ -87,23 +62,6 @@ async def test_more_buffers_than_one_write_takes_are_all_written(
     chunks = [b"%06d" % number for number in range(BUFFERS_PER_WRITE_MAX * 2 + 5)]
     await file.append(chunks)
     assert await disk.read_file("entries") == b"".join(chunks)
-
-
-async def test_appends_at_the_same_time_do_not_mix(disk: FileDisk, file: DiskFile) -> None:
-    groups = [[bytes([65 + number]) * 997] * 50 for number in range(20)]
-    offsets = await asyncio.gather(*map(file.append, groups))
-    content = await disk.read_file("entries")
-    assert content is not None
-    assert sorted(offsets) == [997 * 50 * number for number in range(20)]
-    for offset, group in zip(offsets, groups, strict=True):
-        assert content[offset : offset + 997 * 50] == b"".join(group)
-
-
-async def test_long_reads_are_whole(file: DiskFile) -> None:
-    content = os.urandom(INLINE_READ_BYTES_MAX + 1000)
-    await file.append([content])
-    assert await file.read(0, len(content)) == content
-    assert await file.read(0, INLINE_READ_BYTES_MAX) == content[:INLINE_READ_BYTES_MAX]
 
 
 def failing(number: int) -> Callable[..., int]:
@@ -334,14 +292,6 @@ async def test_what_nobody_reads_again_is_forgotten_in_steps_once_it_is_synced(
     assert advised == [(0, size, os.POSIX_FADV_DONTNEED) for size in steps]
 
 
-async def test_a_whole_file_is_replaced(disk: FileDisk, tmp_path: Path) -> None:
-    assert await disk.read_file("cookie") is None
-    await disk.write_file("cookie", b"one")
-    await disk.write_file("cookie", b"two")
-    assert await disk.read_file("cookie") == b"two"
-    assert [path.name for path in (tmp_path / "data" / "journal").iterdir()] == ["cookie"]
-
-
 async def test_a_replacement_that_fails_leaves_the_old_content(
     disk: FileDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,31 +304,6 @@ async def test_a_replacement_that_fails_leaves_the_old_content(
     assert await disk.list("") == ["cookie"], "the unfinished file is not listed"
     await disk.write_file("cookie", b"newer")
     assert await disk.read_file("cookie") == b"newer"
-
-
-async def test_replacements_at_the_same_time_leave_one_of_them(disk: FileDisk) -> None:
-    contents = [bytes([number]) * 50_000 for number in range(8)]
-    await asyncio.gather(*(disk.write_file("cookie", content) for content in contents))
-    assert await disk.read_file("cookie") in contents
-
-
-async def test_a_long_file_is_read_whole(disk: FileDisk) -> None:
-    content = os.urandom(INLINE_READ_BYTES_MAX + 1)
-    await disk.write_file("long", content)
-    assert await disk.read_file("long") == content
-
-
-async def test_directories_are_made_listed_and_emptied(disk: FileDisk) -> None:
-    assert await disk.list("a/b") == []
-    await disk.make_directory("a/b")
-    await disk.make_directory("a/b")
-    for name in ("2", "10", "1"):
-        await disk.write_file(f"a/b/{name}", b"")
-    assert await disk.list("a/b") == ["1", "10", "2"]
-    await disk.remove("a/b/10")
-    await disk.remove("a/b/10")
-    await disk.remove("nowhere/at/all")
-    assert await disk.list("a/b") == ["1", "2"]
 
 
 async def test_every_new_name_is_made_durable(disk: FileDisk, synced: list[str]) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from tests.unit.geminga_runtime.disk_conformance import DiskConformance
 
-from geminga_runtime.disk import Disk, DiskFile
+from geminga_runtime.disk import Disk
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import SimulationError
@@ -25,20 +26,12 @@ def make_disk(
     return SimulatedDisk(loop, "disk", conditions, capacity_bytes=capacity_bytes)
 
 
-async def test_a_view_is_a_disk_and_a_file_is_a_disk_file() -> None:
-    disk: Disk = make_disk().mount()
-    file: DiskFile = await disk.open("journal")
-    assert await file.append([b"one", bytearray(b"two"), memoryview(b"three")]) == 0
-    assert await file.append_and_sync([b"four"]) == 11
-    assert file.size == 15
-    assert await file.read(3, 5) == b"twoth"
-    assert await file.read(11, 100) == b"four"
-    assert await file.read(100, 1) == b""
-    await file.truncate(6)
-    assert await disk.read_file("journal") == b"onetwo"
-    await file.close()
-    with pytest.raises(ValueError, match="closed"):
-        await file.append([b"x"])
+class TestSimulatedDisk(DiskConformance):
+    """The simulated one keeps to what every disk must do."""
+
+    @pytest.fixture
+    async def disk(self) -> Disk:
+        return make_disk().mount()
 
 
 async def test_files_and_directories_are_listed_made_replaced_and_removed() -> None:
@@ -63,14 +56,6 @@ async def test_files_and_directories_are_listed_made_replaced_and_removed() -> N
         await disk.open("missing/file")
     with pytest.raises(FileNotFoundError):
         await disk.write_file("missing/file", b"")
-
-
-async def test_appends_handed_over_together_are_done_in_order() -> None:
-    disk = make_disk(DiskConditions(access_s_max=0)).mount()
-    file = await disk.open("journal")
-    offsets = await asyncio.gather(*(file.append([b"%d" % digit]) for digit in range(10)))
-    assert list(offsets) == list(range(10))
-    assert await file.read(0, 10) == b"0123456789"
 
 
 def test_a_crash_keeps_what_was_synced_and_tears_the_rest_by_chance() -> None:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+from tests.unit.geminga_bookie.storage.store_conformance import StoreConformance
+
 from geminga_bookie.storage.memory_store import MemoryStore
+
+
+class TestMemoryStore(StoreConformance):
+    """The one in memory keeps to what every store must do."""
+
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore()
 
 
 async def test_a_crash_loses_what_was_not_flushed() -> None:
@@ -14,10 +25,3 @@ async def test_a_crash_loses_what_was_not_flushed() -> None:
     store.crash()
     assert store.get(b"b") == b"1"
     assert list(store.descend(b"z", b"")) == [(b"b", b"1"), (b"a", b"1")]
-
-
-def test_both_ends_of_a_descent_belong_to_it() -> None:
-    store = MemoryStore()
-    store.write([(key, key) for key in (b"d", b"a", b"c", b"b")])
-    assert [key for key, _ in store.descend(b"c", b"b")] == [b"c", b"b"]
-    assert list(store.descend(b"bb", b"ba")) == []
