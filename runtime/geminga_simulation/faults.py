@@ -264,7 +264,9 @@ class FaultInjector:
 
     def _cut(self, one: str, other: str, seconds: float, *, is_one_way: bool = False) -> None:
         """Cut two hosts apart for so long, unless they are already, or all faults have ended."""
-        if self._is_over or (one, other) in self._partitions or (other, one) in self._partitions:
+        if self._is_over or self._world.loop.time() > self._end_s:
+            return
+        if (one, other) in self._partitions or (other, one) in self._partitions:
             return
         self._partitions[one, other] = None
         self._world.partition(one, other, is_one_way=is_one_way)
