@@ -102,7 +102,7 @@ class FaultMenu(Conditions):
         some mistakes need everything at once.
         """
         if random.random() < WHOLE_MENU_PROBABILITY:
-            return self
+            return chosen_from(self, self)
         left_out: dict[str, Any] = {
             entry.name: 0.0
             for entry in fields(self)
