@@ -1,0 +1,102 @@
+"""Whether what clients were told can be explained by an order in which each operation took effect
+at one instant between its call and its return.
+
+General, and therefore for small histories: the search of Wing and Gong, "Testing and Verifying
+Concurrent Objects" (1993), which remembers what it has tried as Lowe's, "Testing for
+Linearizability" (2017). Objects that have nothing to do with each other are checked apart: a
+history is linearizable if that of each object is. What is long and of one kind has a checker of its
+own (``log_history``).
+
+Pure: it takes facts and raises ``InvariantViolated``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Generic, TypeVar
+
+from geminga_simulation.errors import InvariantViolated
+
+StateT = TypeVar("StateT", bound=Hashable)
+
+# Operations named in an error; more of them tell no more.
+OPERATIONS_NAMED_MAX = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What ``client`` asked for and was told: ``what``, with its result, is for the model.
+
+    ``called_s`` and ``returned_s`` are of one clock. An operation in doubt has no answer
+    (``returned_s`` is infinite): it may take effect at any time after its call, or never.
+    """
+
+    client: str
+    called_s: float
+    returned_s: float
+    what: Hashable
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether nobody was told what came of it."""
+        return self.returned_s == inf
+
+    def __str__(self) -> str:
+        end = "no answer" if self.is_in_doubt else f"{self.returned_s:.6f}"
+        return f"{self.client} [{self.called_s:.6f}, {end}] {self.what}"
+
+
+@dataclass(frozen=True)
+class Model(Generic[StateT]):
+    """What an object does: the state it begins with, and the one after an operation; None where the
+    operation cannot have had its result in that state."""
+
+    initial: StateT
+    step: Callable[[StateT, Hashable], StateT | None]
+
+
+def check_linearizable(operations: Iterable[Operation], model: Model[StateT]) -> None:
+    """Raise ``InvariantViolated`` where no order explains the results of one object's operations.
+
+    Takes time that grows with the number of operations and, by much, with how many of them overlap.
+    """
+    known = sorted(operations, key=lambda each: each.called_s)
+    needed = sum(1 << place for place, each in enumerate(known) if not each.is_in_doubt)
+    # The operations that have taken effect, and the state then. Each pair is tried once.
+    tried: set[tuple[int, StateT]] = set()
+    waiting: list[tuple[int, StateT]] = [(0, model.initial)]
+    furthest = 0
+    while waiting:
+        done, state = waiting.pop()
+        if done & needed == needed:
+            return
+        if (done & needed).bit_count() > (furthest & needed).bit_count():
+            furthest = done
+        for place in reversed(_candidates(known, done)):
+            after = model.step(state, known[place].what)
+            if after is not None:
+                reached = done | 1 << place, after
+                if reached not in tried:
+                    tried.add(reached)
+                    waiting.append(reached)
+    stuck = [str(known[place]) for place in _candidates(known, furthest)]
+    named = "\n  ".join(stuck[:OPERATIONS_NAMED_MAX])
+    raise InvariantViolated(
+        f"no order explains {len(known)} operations: {(furthest & needed).bit_count()} can be put"
+        f" in order, then none of these:\n  {named}"
+    )
+
+
+def _candidates(known: Sequence[Operation], done: int) -> list[int]:
+    """Which operation may take effect next: called before any other that is left has returned."""
+    first_return_s = inf
+    found: list[int] = []
+    for place, each in enumerate(known):
+        if each.called_s > first_return_s:
+            break
+        if not done >> place & 1:
+            found.append(place)
+            first_return_s = min(first_return_s, each.returned_s)
+    return found
