@@ -30,8 +30,8 @@ PositionT = TypeVar("PositionT", bound=Ordered)
 
 @dataclass(slots=True, eq=False)
 class Append(Generic[PositionT]):
-    """``client`` appended ``value`` (each value once). Without an answer, ``position`` is not known
-    and ``returned_s`` infinite; readers may tell where it is."""
+    """``client`` appended ``value`` (each value once). Without an answer ``returned_s`` is
+    infinite. Where ``position`` is not known, readers may tell where it is."""
 
     client: str
     value: Hashable
@@ -61,8 +61,13 @@ class _Look(Generic[PositionT]):
 
 @dataclass(slots=True)
 class LogHistory(Generic[PositionT]):
-    """What clients of one log did and were told, and whether a log can have told it."""
+    """What clients of one log did and were told, and whether a log can have told it.
 
+    ``may_repeat``: who appends and hears nothing does so again, so that a value may be stored more
+    than once. What comes after the first answer is then in doubt.
+    """
+
+    may_repeat: bool = False
     _appends: list[Append[PositionT]] = field(default_factory=list["Append[PositionT]"])
     _reads: list[_Look[PositionT]] = field(default_factory=list["_Look[PositionT]"])
     _lasts: list[_Look[PositionT]] = field(default_factory=list["_Look[PositionT]"])
@@ -110,14 +115,19 @@ class LogHistory(Generic[PositionT]):
             found = by_value.get(look.value)
             if found is None:
                 raise InvariantViolated(f"{look} read {look.value!r}, which nobody sent")
-            if found.position not in (None, look.position):
+            other = stored.get(look.position)
+            if other is None and found.position is not None and self.may_repeat:
+                other = Append(found.client, found.value, found.called_s, look.position)
+                stored[look.position] = other
+            if other is not None:
+                if other.value != look.value:
+                    why = f"{look} read at {look.position}: {found}; there is {other}"
+                    raise InvariantViolated(why)
+                continue
+            if found.position is not None:
                 raise InvariantViolated(f"{look} read it at {look.position}: {found}")
-            other = stored.setdefault(look.position, found)
-            if other is not found:
-                raise InvariantViolated(
-                    f"{look} read at {look.position}: {found}; there is {other}"
-                )
             found.position = look.position
+            stored[look.position] = found
         return stored
 
     def _check_order(self, stored: dict[PositionT, Append[PositionT]]) -> None:

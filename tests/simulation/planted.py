@@ -29,6 +29,7 @@ from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.cursor_reader import CursorReader
 from geminga_broker.subscriptions.distribution.draining import Draining
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.producing.deduplication import Deduplication
 from geminga_broker.topics.producing.producers import Producers
@@ -127,6 +128,25 @@ def confirm_acknowledgements_early(patch: pytest.MonkeyPatch) -> None:
             on_durable(None)
 
     patch.setattr(Cursor, "changed", change_and_tell)
+
+
+def name_a_last_message_of_before(patch: pytest.MonkeyPatch) -> None:
+    """Brokers answer the second question for a topic's last message as they did the first one, and
+    the fourth as the third."""
+    honest = Subscription.last_message
+    answers: dict[int, tuple[Position, int]] = {}
+
+    async def remember(
+        subscription: Subscription, *, reads_compacted: bool = False
+    ) -> tuple[Position, int]:
+        before = answers.pop(id(subscription), None)
+        if before is None:
+            before = answers[id(subscription)] = await honest(
+                subscription, reads_compacted=reads_compacted
+            )
+        return before
+
+    patch.setattr(Subscription, "last_message", remember)
 
 
 def let_the_last_owner_write_on(patch: pytest.MonkeyPatch) -> None:

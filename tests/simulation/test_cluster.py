@@ -21,6 +21,7 @@ from tests.simulation.planted import (
     confirm_a_copy_early,
     confirm_acknowledgements_early,
     found_by,
+    name_a_last_message_of_before,
 )
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import (
@@ -32,6 +33,7 @@ from tests.simulation.traffic import (
     SHARED,
     SUBSCRIPTION,
     Told,
+    ask_for_the_last,
     check_log,
     check_queue,
     publish,
@@ -147,6 +149,8 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
             tasks.create_task(take_in(shared, log)),
             tasks.create_task(take_in(failover, queue)),
             tasks.create_task(settle_some(shared, log)),
+            tasks.create_task(ask_for_the_last(shared, log)),
+            tasks.create_task(ask_for_the_last(failover, queue)),
             tasks.create_task(settle_all(failover, queue)),
         ]
         async with FaultInjector(cluster.world, menu, mischief.victims):
@@ -241,6 +245,7 @@ def test_a_seed_repeats() -> None:
         (answer_before_the_sync, Shape()),
         (confirm_a_copy_early, Shape(3, 1, Sizes(3, 2, 2))),
         (confirm_acknowledgements_early, Shape()),
+        (name_a_last_message_of_before, Shape()),
     ],
 )
 def test_a_planted_bug_is_found_by_a_checker(

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 
 from geminga import (
     Client,
@@ -29,6 +30,7 @@ from geminga_simulation.checkers import (
     check_nothing_lost,
     check_order,
 )
+from geminga_simulation.log_history import Append, LogHistory
 
 LOG_TOPIC = "persistent://public/default/log"
 QUEUE_TOPIC = "persistent://public/default/queue"
@@ -38,6 +40,8 @@ PRODUCERS = ("first", "second")
 # Messages of one producer, of which so many are sent without a pause between.
 MESSAGES = 30
 BURST = 5
+# How long it is until somebody asks again for the last message.
+LAST_EACH_S = 0.3
 # Of each three in the log the first is never acknowledged; of the queue every fourth is.
 LEFT_EACH = 3
 CUMULATIVE_EACH = 4
@@ -69,6 +73,8 @@ class Told:
     settled: set[MessageId] = field(default_factory=set[MessageId])
     # Acknowledged, and nobody said whether that arrived.
     in_doubt: set[MessageId] = field(default_factory=set[MessageId])
+    # What was appended, delivered, read and said to be the last, with the times.
+    history: LogHistory[MessageId] = field(default_factory=lambda: LogHistory(may_repeat=True))
     # Everything in the topic's order, and what the subscription still had, both in the end.
     read: list[Message[bytes]] = field(default_factory=list[Message[bytes]])
     again: list[Message[bytes]] = field(default_factory=list[Message[bytes]])
@@ -79,15 +85,26 @@ async def publish(client: Client, told: Told, name: str, seconds: float) -> None
     producer = await _producer(client, told.topic, name)
     sent = told.sent[name] = []
 
-    def on_sent(payload: bytes, message_id: MessageId | None, error: ClientError | None) -> None:
+    now_s = asyncio.get_running_loop().time
+
+    def on_sent(
+        asked: Append[MessageId],
+        payload: bytes,
+        message_id: MessageId | None,
+        error: ClientError | None,
+    ) -> None:
         if message_id is not None:
             told.stored.add(payload)
+            asked.returned_s = now_s()
+            if message_id.ledger_id >= 0:  # that of a repeat, which was dropped, is not told
+                asked.position = message_id
         else:
             told.errors.append(f"{payload!r}: {error}")
 
     for number in range(MESSAGES):
         sent.append(b"%s/%06d" % (name.encode(), number))
-        producer.send_nowait(sent[-1], partial(on_sent, sent[-1]))
+        asked = told.history.append(name, sent[-1], now_s())
+        producer.send_nowait(sent[-1], partial(on_sent, asked, sent[-1]))
         if number % BURST == 0:
             await asyncio.sleep(seconds / MESSAGES * BURST)
     await producer.flush()
@@ -111,7 +128,36 @@ async def take_in(consumer: Consumer[bytes], told: Told) -> None:
         if not told.may_repeat():
             told.watch.delivered(message.id)
         told.delivered[message.id] = message.data
+        _note_read(told, SUBSCRIPTION, message)
         told.arrived.put_nowait(message)
+
+
+def _note_read(told: Told, reader: str, message: Message[bytes]) -> None:
+    """What comes may have been sent long ago: only that it is there now is known."""
+    told.history.read(
+        reader,
+        message.id,
+        message.data,
+        called_s=-inf,
+        returned_s=asyncio.get_running_loop().time(),
+    )
+
+
+async def ask_for_the_last(consumer: Consumer[bytes], told: Told) -> None:
+    """Ask now and then which message is the last, and note what is said. Never ends."""
+    now_s = asyncio.get_running_loop().time
+    while True:
+        await asyncio.sleep(LAST_EACH_S)
+        called_s = now_s()
+        try:
+            last = await consumer.last_message_id()
+        except ClientError:
+            continue
+        is_empty = last.ledger_id < 0
+        # A queue is empty again when all of it is trimmed away.
+        if not told.may_repeat() and not (is_empty and told.topic == QUEUE_TOPIC):
+            position = None if is_empty else last
+            told.history.last("asker", position, called_s=called_s, returned_s=now_s())
 
 
 async def settle_some(consumer: Consumer[bytes], told: Told) -> None:
@@ -173,6 +219,7 @@ async def read_all(client: Client, told: Told) -> None:
     async for message in _until_end(reader):
         reader.ack(message)
         told.read.append(message)
+        _note_read(told, READER, message)
 
 
 async def receive_the_rest(client: Client, told: Told, options: ConsumerOptions) -> None:
@@ -180,6 +227,7 @@ async def receive_the_rest(client: Client, told: Told, options: ConsumerOptions)
     consumer = await client.consumer(told.topic, SUBSCRIPTION, **options)
     async for message in _until_end(consumer):
         told.again.append(message)
+        _note_read(told, SUBSCRIPTION, message)
 
 
 async def _until_end(consumer: Consumer[bytes]) -> AsyncIterator[Message[bytes]]:
@@ -195,6 +243,7 @@ async def _until_end(consumer: Consumer[bytes]) -> AsyncIterator[Message[bytes]]
 
 def check_log(told: Told) -> None:
     """Everything stored is there, in order, and exactly what was not settled comes again."""
+    told.history.check()
     _check_content(told, [message.data for message in told.read])
     check_acknowledgements(
         {message.id for message in told.read},
@@ -206,6 +255,7 @@ def check_log(told: Told) -> None:
 
 def check_queue(told: Told) -> None:
     """Everything stored was delivered, in order, and what was settled does not come again."""
+    told.history.check()
     in_order = dict(sorted(told.delivered.items()))
     again = {message.id: message.data for message in told.again}
     _check_content(told, [*in_order.values(), *again.values()])

@@ -85,8 +85,8 @@ def test_an_append_without_an_answer_may_be_stored_or_not() -> None:
     ("position", "value", "returned_s", "why"),
     [
         (1, "nobody's", 5, "which nobody sent"),
-        (2, "a", 5, "read it at 2"),
-        (1, "b", 5, "read it at 1"),
+        (2, "a", 5, "there is writer .* 'b' at 2"),
+        (9, "a", 5, "read it at 9"),
         (3, "c", 1, "cannot have been there yet"),
         (1, "c", 5, "there is writer"),
     ],
@@ -100,6 +100,18 @@ def test_what_is_read_was_sent_is_there_and_is_there_alone(
     history.append("writer", "c", 2)
     history.read("reader", position, value, called_s=0, returned_s=returned_s)
     with pytest.raises(InvariantViolated, match=why):
+        history.check()
+
+
+def test_who_hears_nothing_may_append_again() -> None:
+    history = LogHistory[int](may_repeat=True)
+    appended(history, "a", 0, 1, 1)
+    appended(history, "b", 2, 3, 2)
+    history.read("reader", 3, "a", called_s=4, returned_s=5)
+    history.last("reader", 3, called_s=4, returned_s=5)
+    history.check()
+    history.read("reader", 2, "a", called_s=4, returned_s=5)
+    with pytest.raises(InvariantViolated, match="there is writer"):
         history.check()
 
 
