@@ -115,19 +115,19 @@ class LogHistory(Generic[PositionT]):
             found = by_value.get(look.value)
             if found is None:
                 raise InvariantViolated(f"{look} read {look.value!r}, which nobody sent")
-            other = stored.get(look.position)
-            if other is None and found.position is not None and self.may_repeat:
-                other = Append(found.client, found.value, found.called_s, look.position)
-                stored[look.position] = other
-            if other is not None:
-                if other.value != look.value:
-                    why = f"{look} read at {look.position}: {found}; there is {other}"
+            there = stored.get(look.position)
+            if there is not None:
+                if there.value != look.value:
+                    why = f"{look} read at {look.position}: {found}; there is {there}"
                     raise InvariantViolated(why)
-                continue
-            if found.position is not None:
+            elif found.position is None:
+                found.position = look.position
+                stored[look.position] = found
+            elif self.may_repeat:
+                again = Append(found.client, found.value, found.called_s, look.position)
+                stored[look.position] = again
+            else:
                 raise InvariantViolated(f"{look} read it at {look.position}: {found}")
-            found.position = look.position
-            stored[look.position] = found
         return stored
 
     def _check_order(self, stored: dict[PositionT, Append[PositionT]]) -> None:

@@ -209,7 +209,12 @@ def check_everywhere(
         for topic, of_topic in by_topic(sents).items():
             try:
                 contents[name][topic] = read_back(
-                    client, topic, of_topic, returns_max=0, timeout_ms=timeout_ms
+                    client,
+                    topic,
+                    of_topic,
+                    returns_max=0,
+                    is_replicated=True,
+                    timeout_ms=timeout_ms,
                 )
             except MessagesLost as error:
                 raise MessagesLost(f"in {name}: {error}") from error

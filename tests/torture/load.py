@@ -255,6 +255,7 @@ def read_back(
     sents: list[Sent],
     *,
     returns_max: int,
+    is_replicated: bool = False,
     timeout_ms: int = READ_TIMEOUT_MS,
 ) -> Content:
     """Read the topic from its first message to its last.
@@ -263,7 +264,7 @@ def read_back(
     sent later, was never sent or is repeated without a reason (see ``Stored``), or where the
     broker has more and does not give it for so long.
     """
-    stored = Stored(topic, sents)
+    stored = Stored(topic, sents, is_replicated=is_replicated)
     messages = 0
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     while reader.has_message_available():

@@ -19,6 +19,9 @@ from random import Random
 
 import pulsar
 
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.log_history import LogHistory
+
 # Producer, number; then as many more bytes as the number says.
 HEAD = struct.Struct(">HQ")
 BODY_BYTES_MAX = 2048
@@ -121,9 +124,12 @@ class Stored:
 
     A producer that lost its broker goes back to its oldest unconfirmed message, and sends all from
     there on again, in order. So each of its messages follows the one before, or goes back a little.
+    And what one producer had a receipt for comes before what another sent after that, but where
+    the topic ``is_replicated``: what others sent comes when it can.
     """
 
-    def __init__(self, topic: str, sents: Sequence[Sent]) -> None:
+    def __init__(self, topic: str, sents: Sequence[Sent], *, is_replicated: bool = False) -> None:
+        self._is_replicated = is_replicated
         self._topic = topic
         self._sents = sents
         self._last = {sent.producer: -1 for sent in sents}
@@ -131,6 +137,7 @@ class Stored:
         self._returns = dict.fromkeys(self._last, 0)
         self._messages = self._repeats = 0
         self._digest = hashlib.sha256()
+        self._history = LogHistory[int]()
 
     def take(self, payload: bytes) -> None:
         """Take the next message. Raises ``MessagesLost`` if it cannot be the next one."""
@@ -143,6 +150,11 @@ class Stored:
             raise MessagesLost(f"{self._topic}: {producer}/{number} is repeated after {highest}")
         self._returns[producer] += number <= last
         self._repeats += number <= highest
+        if number > highest and not self._is_replicated:
+            asked = self._history.append(
+                f"producer {producer}", (producer, number), sent.sent_at[number]
+            )
+            asked.position, asked.returned_s = self._messages, sent.answered_at[number]
         self._last[producer], self._highest[producer] = number, max(number, highest)
         self._messages += 1
         self._digest.update(payload)
@@ -150,13 +162,17 @@ class Stored:
     def content(self, returns_max: int) -> Content:
         """All that was taken.
 
-        Raises ``MessagesLost`` where something confirmed was not, or where a producer went back
-        more often than it had a reason to.
+        Raises ``MessagesLost`` where something confirmed was not, where no order explains the times
+        of the receipts, or where a producer went back more often than it had a reason to.
         """
         for sent in self._sents:
             highest = self._highest[sent.producer]
             found = bytearray(number <= highest for number in range(sent.sent))
             check_all(sent, found, f"{self._topic} does not hold")
+        try:
+            self._history.check()
+        except InvariantViolated as error:
+            raise MessagesLost(f"{self._topic}: {error}") from None
         returns = max(self._returns.values(), default=0)
         if returns > returns_max:
             raise MessagesLost(f"{self._topic} repeats messages in {returns} places")

@@ -34,11 +34,24 @@ def all_of(sent: Sent) -> list[bytes]:
 
 
 def test_what_was_sent_is_right_however_producers_take_turns() -> None:
-    even, odd = sent_by(EVEN, 20), sent_by(ODD, 20)
+    even, odd = Sent(EVEN, TOPIC), Sent(ODD, TOPIC)
+    for sent in [even, odd] * 20:
+        sent.payload()
+    for sent in (even, odd):
+        for number in range(20):
+            sent.answered(number, pulsar.Result.Ok)
     read([even, odd], all_of(even) + all_of(odd))
     read(
         [even, odd], [each for pair in zip(all_of(odd), all_of(even), strict=True) for each in pair]
     )
+
+
+def test_what_was_confirmed_before_another_was_sent_comes_before_it() -> None:
+    even = sent_by(EVEN, 20)
+    odd = sent_by(ODD, 20)
+    read([even, odd], all_of(even) + all_of(odd))
+    with pytest.raises(MessagesLost, match=r"producer 0 .*, which comes behind: producer 2"):
+        read([even, odd], all_of(odd)[:1] + all_of(even) + all_of(odd)[1:])
 
 
 def test_what_was_not_confirmed_may_be_missing() -> None:
