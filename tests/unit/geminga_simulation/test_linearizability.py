@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from itertools import permutations
 from math import inf
 
@@ -67,24 +67,23 @@ def test_a_write_in_doubt_takes_effect_late_or_never() -> None:
 
 def is_explained(history: list[Operation]) -> bool:
     """By trying every order: each operation in doubt may be left out."""
-    for order in permutations(history):
-        needed = [each for each in order if not each.is_in_doubt]
-        state: int | None = 0
-        now_s = -inf
-        done = 0
-        for each in order:
-            now_s = max(now_s, each.called_s)
-            state = (
-                None
-                if state is None or now_s > each.returned_s
-                else REGISTER.step(state, each.what)
-            )
-            if state is None:
-                break
-            done += not each.is_in_doubt
-            if done == len(needed):
-                return True
-    return not [each for each in history if not each.is_in_doubt]
+    needed = sum(not each.is_in_doubt for each in history)
+    return not needed or any(_is_right(order, needed) for order in permutations(history))
+
+
+def _is_right(order: Sequence[Operation], needed: int) -> bool:
+    """Whether those with an answer, and what stands before the last of them, happened so."""
+    now_s, state, done = -inf, REGISTER.initial, 0
+    for each in order:
+        now_s = max(now_s, each.called_s)
+        after = register(state, each.what)
+        if after is None or now_s > each.returned_s:
+            return False
+        state = after
+        done += not each.is_in_doubt
+        if done == needed:
+            return True
+    return False
 
 
 times = st.tuples(st.integers(0, 6), st.integers(0, 4), st.booleans())
