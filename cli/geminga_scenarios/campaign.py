@@ -40,9 +40,13 @@ class Campaign:
 
         Raises ``GemingaError`` where there is no story.
         """
+        return self.tell_all(((story, seed) for seed in seeds), orders)
+
+    def tell_all(self, runs: Iterable[tuple[Tell, int]], orders: Orders) -> Generator[Told]:
+        """The same for seeds of several stories, each named with its story."""
         waiting = deque[Future[Told]]()
         try:
-            for seed in seeds:
+            for story, seed in runs:
                 with _fixed_hashes():  # processes start when they are first needed
                     waiting.append(self._pool.submit(story, seed, orders))
                 if len(waiting) >= self._ahead:

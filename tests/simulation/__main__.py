@@ -3,6 +3,7 @@
     python -m tests.simulation ledgers --seeds 1000 --jobs 2
     python -m tests.simulation ledgers --seed 42 --trace
     python -m tests.simulation ledgers --seed 42 --shrink
+    python -m tests.simulation --all --seeds 1000 --jobs 2    all stories, mixed by their shares
     python -m tests.simulation --costs --seeds 4       what a seed of each story costs
 
 `geminga simulate` does the same with scenarios of users, by the same code. What a story does to the
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Sequence
 from statistics import median
 
+from tests.simulation.all_stories import tell_all_stories
 from tests.simulation.seeds import SHARES
 from tests.simulation.stories import STORIES, tell_story
 
@@ -34,9 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("story", nargs="?", choices=list(STORIES), metavar="STORY")
     parser.add_argument("--costs", action="store_true", help="measure the story, or all of them")
+    parser.add_argument("--all", action="store_true", help="tell all stories, mixed")
     add_seed_options(parser)
     options = parser.parse_args(arguments)
     request = request_of(options)
+    if options.all:
+        return tell_all_stories(request)
     if options.costs:
         print_costs([options.story] if options.story else list(STORIES), request)
         return 0
