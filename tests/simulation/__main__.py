@@ -37,11 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("story", nargs="?", choices=list(STORIES), metavar="STORY")
     parser.add_argument("--costs", action="store_true", help="measure the story, or all of them")
     parser.add_argument("--all", action="store_true", help="tell all stories, mixed")
+    parser.add_argument("--only", metavar="STORY,...", help="of all stories, tell these alone")
     add_seed_options(parser)
     options = parser.parse_args(arguments)
     request = request_of(options)
     if options.all:
-        return tell_all_stories(request)
+        return tell_all_stories(request, options.only.split(",") if options.only else STORIES)
     if options.costs:
         print_costs([options.story] if options.story else list(STORIES), request)
         return 0

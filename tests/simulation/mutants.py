@@ -111,6 +111,7 @@ def judge(checkout: Checkout, patch: Path, options: argparse.Namespace) -> str:
     else:
         words = ["-m", "tests.simulation", "--all", "--seeds", str(options.seeds)]
         words += ["--first", str(options.first), "--jobs", str(options.jobs)]
+        words += ["--only", options.only] if options.only else []
         code, output = checkout.run(words, SEEDS_TIMEOUT_S)
         lines = [line for line in output.splitlines() if line]
     if not code:
@@ -130,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--jobs", type=int, default=1, metavar="N")
+    parser.add_argument("--only", metavar="STORY,...", help="of all stories, tell these alone")
     options = parser.parse_args(arguments)
     survivors = 0
     with Checkout() as checkout:
