@@ -59,18 +59,18 @@ class LastConfirmed:
         Raises like ``find``, and ``CorruptFile`` and ``OSError``. A damaged entry says nothing: a
         bit turned over in it might confirm what never was.
         """
-        found = self.find(ledger_id)
-        if found is not None:
-            return found
-        ledger = self._storage.ledgers.find(ledger_id)
-        assert ledger is not None
-        last_entry = ledger.last_flushed
-        entry = self._storage.find(ledger_id, last_entry)
-        if entry is None:
-            entry = await self._storage.load(ledger_id, last_entry, is_checked=True)
-        _, told = self._told.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
-        lac = max(told, _explicit(ledger), _of_entry(entry))
-        return self._remember(ledger_id, last_entry, lac)
+        # What came while the disk was read is looked for again: a reader that finds nothing new in
+        # this answer waits to be told of the next add, and of these it was not told.
+        while (found := self.find(ledger_id)) is None:
+            ledger = self._storage.ledgers.find(ledger_id)
+            assert ledger is not None
+            last_entry = ledger.last_flushed
+            entry = self._storage.find(ledger_id, last_entry)
+            if entry is None:
+                entry = await self._storage.load(ledger_id, last_entry, is_checked=True)
+            _, told = self._told.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
+            self._remember(ledger_id, last_entry, max(told, _explicit(ledger), _of_entry(entry)))
+        return found
 
     def _remember(self, ledger_id: int, looked_at: int, lac: int) -> int:
         self._told[ledger_id] = looked_at, lac

@@ -73,7 +73,6 @@ class ManagedLedger(Service):
         self._ledgers = ledgers
         self._recorded = RecordedChain(store, ledgers)
         self.stamps = stamps
-        self._recorded.noted = dict if stamps is None else stamps.properties
         retention = Retention(config.retention_time_ms, config.retention_bytes)
         self.termination = Termination(self, self._recorded)
         self._trimmer = Trimmer(self, self._recorded, clock, retention)
@@ -104,6 +103,7 @@ class ManagedLedger(Service):
         except NodeMissing:
             if self._create_with is None:
                 raise
+            self._note_stamps()
             await self._create(self._create_with)
         else:
             self.chain = self.reader.chain = self._recorded.chain
@@ -113,8 +113,15 @@ class ManagedLedger(Service):
                 self.reader.keep(reader)
             if self.stamps is not None:
                 await self.stamps.recover(self)
+            self._note_stamps()
         self._opened[self.name] = self
         self.trim_soon()
+
+    def _note_stamps(self) -> None:
+        """From now on the record says what the stamps know; before they knew, it kept what it said:
+        it is written also where the end of the last ledger is found."""
+        if self.stamps is not None:
+            self._recorded.noted = self.stamps.properties
 
     async def _close_parts(self) -> None:
         if self._opened.get(self.name) is self:

@@ -41,6 +41,33 @@ async def test_what_was_flushed_is_read_once() -> None:
         assert await told.fetch(1) == 4
 
 
+@pytest.mark.parametrize("is_flushed_too", [False, True])
+async def test_what_comes_while_the_disk_is_read_counts(
+    monkeypatch: pytest.MonkeyPatch, *, is_flushed_too: bool
+) -> None:
+    """Nobody tells of it whoever waits for news only after this answer."""
+    host = Host()
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        await client.ask(*(make_add(1, number) for number in range(5)))
+        await bookie.checkpointer.run()
+        load, loaded = bookie.storage.load, list[int]()
+
+        async def load_slowly(ledger_id: int, entry_id: int, *, is_checked: bool) -> bytes:
+            loaded.append(entry_id)
+            entry = await load(ledger_id, entry_id, is_checked=is_checked)
+            if len(loaded) == 1:
+                await client.ask(make_add(1, 5))
+                if is_flushed_too:
+                    await bookie.checkpointer.run()
+            return entry
+
+        monkeypatch.setattr(bookie.storage, "load", load_slowly)
+        monkeypatch.setattr(bookie.storage, "find", lambda *_: None)
+        assert await LastConfirmed(bookie.storage).fetch(1) == 4
+        assert loaded == ([4, 5] if is_flushed_too else [4])
+
+
 async def test_it_never_goes_back() -> None:
     host = Host()
     async with host.bookie() as bookie:

@@ -188,6 +188,23 @@ async def test_the_record_tells_the_index_where_the_last_ledger_is_empty(
     assert cluster.indexes() == [7]
 
 
+async def test_an_owner_that_only_opens_the_log_leaves_the_index_in_its_record(
+    cluster: Cluster, coordination: Coordination, settle: Settle
+) -> None:
+    """It writes the record where it finds the end of the last ledger, before it knows the index."""
+    async with cluster.log(is_killed=True) as log:
+        log.append_all([item(7)])
+        await settle()
+        await log.roll_over()
+        log.follow(NoReaders())
+        await log.truncate()
+    async with cluster.log(is_killed=True):
+        assert await noted_index(coordination) == "6"
+    async with cluster.log() as log:
+        log.append_all([item(1)])
+    assert cluster.indexes() == [7]
+
+
 async def test_an_index_that_was_turned_off_goes_on_when_it_is_turned_on_again(
     cluster: Cluster,
 ) -> None:
