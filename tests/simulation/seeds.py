@@ -21,6 +21,7 @@ SHARES = {
     "ledgers": 60,
     "many brokers": 25,
     "messaging": 50,
+    "policies": 20,
     "proxy": 10,
     "reading": 25,
     "replication": 20,

@@ -27,6 +27,7 @@ STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "ledgers": ("test_ledgers", {}),
     "many brokers": ("test_many_brokers", {}),
     "messaging": ("test_messaging", {}),
+    "policies": ("test_policies", {}),
     "proxy": ("test_proxy", {}),
     "reading": ("test_reading", {}),
     "replication": ("test_replication", {}),

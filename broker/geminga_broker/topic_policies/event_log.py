@@ -134,8 +134,10 @@ class EventLog(Service):
 
     async def _read_again(self) -> bool:
         """Have all read from the beginning, and wait for it; it may be under way."""
-        if self._tailing is not None:
+        # Others may have asked for it already, in this turn of the loop too.
+        if self._tailing is not None and not self._tailing.expired():
             self._tailing.reschedule(0.0)
+            self._tailing = None
         await self._has_moved.wait()
         return False
 
@@ -156,7 +158,7 @@ class EventLog(Service):
                 self._on_missing()
                 await asyncio.sleep(delay_s)
             finally:
-                self._reader = self._tailing = None
+                self._reader = None
 
     async def _read_from_the_beginning(self) -> None:
         reading = self._client.reader(
@@ -174,14 +176,18 @@ class EventLog(Service):
             self._is_read.set()
             self._moved()
             with suppress(TimeoutError):
-                async with asyncio.timeout(READ_ANEW_S) as self._tailing:
-                    while reader.attachments == self._attachments:
-                        message = await reader.read()
-                        key = await self._take(said, message)
-                        reached[message.topic] = message.id.position
-                        if key is not None:
-                            self._on_changed([key])
-                        self._moved()
+                async with asyncio.timeout(READ_ANEW_S) as tailing:
+                    self._tailing = tailing
+                    try:
+                        while reader.attachments == self._attachments:
+                            message = await reader.read()
+                            key = await self._take(said, message)
+                            reached[message.topic] = message.id.position
+                            if key is not None:
+                                self._on_changed([key])
+                            self._moved()
+                    finally:
+                        self._tailing = None  # while the reader is closed, nothing is to be ended
 
     async def _read_to_end(
         self, reader: Reader[bytes]

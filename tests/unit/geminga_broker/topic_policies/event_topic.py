@@ -51,6 +51,8 @@ class EventTopic:
         self.last: tuple[int, int] = (7, -1)
         self.readers = 0
         self.may_open = True
+        # How long it takes to close a reader.
+        self.closing_s = 0.0
         # Called before a reader hands out the event of this number, once.
         self.interruptions: dict[int, Callable[[], None]] = {}
         self.attachments = 1
@@ -110,7 +112,10 @@ class EventTopic:
         self.readers += 1
         if not self.may_open:
             raise ConnectionLost("the broker is away")
-        yield EventReader(self)
+        try:
+            yield EventReader(self)
+        finally:
+            await asyncio.sleep(self.closing_s)
 
 
 class EventReader:

@@ -176,6 +176,17 @@ async def test_events_that_were_compacted_away_before_they_were_read_are_not_wai
     assert asyncio.get_running_loop().time() - began_s == STALL_S
 
 
+async def test_who_asks_while_the_reader_is_closed_waits_for_the_next_one(
+    watched: Watched, topic: EventTopic
+) -> None:
+    await watched.log.read()
+    topic.closing_s = 2 * STALL_S
+    await asyncio.sleep(READ_ANEW_S + 0.5)  # it is time to read all again, by another reader
+    topic.last = (8, 4)
+    await asyncio.gather(*(watched.log.catch_up() for _ in range(3)))
+    assert topic.readers == 2
+
+
 async def test_events_that_cannot_be_read_are_left_out(
     watched: Watched, topic: EventTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
