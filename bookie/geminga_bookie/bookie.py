@@ -215,6 +215,7 @@ class Bookie(Service):
         """Bring back what only the journal has; make room by checkpoints where it is much."""
         assert self._replayed is not None
         entries = 0
+        end = self._replayed[number]
         async with aclosing(replay.groups()) as groups:
             async for group in groups:
                 for adds, mark in decode_body(group.path, group.body):
@@ -225,9 +226,12 @@ class Bookie(Service):
                         self.storage.restore_fence(*mark)
                     elif mark is not None:
                         self.storage.restore_explicit_lac(*mark)
-                self._replayed[number] = group.mark
+                end = group.mark
+                if group.is_durable:
+                    self._replayed[number] = end
                 if self.checkpointer.is_due:
                     await self._make_room()
+        self._replayed[number] = end
         if entries:
             log.info("journal replayed", extra={"journal": number, "entries": entries})
 

@@ -90,4 +90,12 @@ ONCE_FAILED = (
         "geminga_broker/topic_policies/test_event_log.py"
         "::test_who_asks_while_the_reader_is_closed_waits_for_the_next_one",
     ),
+    OnceFailed(
+        "cluster",
+        28,
+        "2026-11-27",
+        "a bookie that was killed, failed to start and lost its power never started again",
+        "geminga_bookie/test_bookie.py"
+        "::test_power_may_fail_after_a_start_that_did_not_make_the_replayed_file_durable",
+    ),
 )

@@ -36,11 +36,16 @@ WINDOW_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ReplayedGroup:
-    """One group: its body, the file it was in, and the mark behind it."""
+    """One group: its body, the file it was in, and the mark behind it.
+
+    ``is_durable``: power may fail, and the group is there. One of the last file is when all of that
+    was given out, since it is written anew then.
+    """
 
     path: str
     body: bytes
     mark: JournalMark
+    is_durable: bool
 
 
 class Replay:
@@ -135,7 +140,8 @@ class Replay:
             if body is None:
                 await self._cut(file, path, window.offset, header.seed, is_last=is_last)
                 return
-            yield ReplayedGroup(path, body, JournalMark(number, window.offset, self.next_group))
+            mark = JournalMark(number, window.offset, self.next_group)
+            yield ReplayedGroup(path, body, mark, is_durable=not is_last)
 
     async def _next_body(self, window: _Window, seed: int) -> bytes | None:
         """The body of the group at the window's offset, which moves on; None if it is bad."""

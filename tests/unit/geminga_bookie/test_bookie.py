@@ -142,6 +142,36 @@ async def test_a_replay_larger_than_the_write_cache_makes_room_as_it_goes() -> N
         assert found == [make_entry(1, number, bytes(1000)) for number in range(50)]
 
 
+async def test_power_may_fail_after_a_start_that_did_not_make_the_replayed_file_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a killed process left of its last journal file may be in the page cache only: the
+    checkpoint of a start that fails does not count it as what need not be replayed any more."""
+    host = Host()
+    bookie = host.bookie()
+    await bookie.__aenter__()
+    client = host.network.connect_client()
+    assert await codes(client, make_add(1, 0)) == [0]
+    (journal,) = journal_files(host.journal_disk)
+    synced = len(host.journal_disk.files[journal].content)
+    assert await codes(client, make_add(1, 1)) == [0]
+    host.journal_disk.files[journal].reserved = 0  # nothing is cut off, nor synced by that
+    await crash(host, bookie, how="kill")
+    host.journal_disk.files[journal].synced = synced
+
+    async def fail(path: str, content: bytes) -> None:
+        raise OSError(errno.EIO, f"{len(content)} bytes are not written", path)
+
+    monkeypatch.setattr(host.journal_disk, "write_file", fail)
+    with pytest.raises(OSError, match="not written"):
+        await host.bookie().__aenter__()
+    host.cut_power()
+
+    async with host.bookie():
+        client = host.network.connect_client()
+        assert await entries_of(client, 1, 2) == payloads(1, 2)
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_power_cut_at_any_moment_loses_nothing_acknowledged(data: st.DataObject) -> None:
