@@ -5,6 +5,8 @@
     python -m tests.simulation ledgers --seed 42 --shrink
     python -m tests.simulation --all --seeds 1000 --jobs 2    all stories, mixed by their shares
     python -m tests.simulation --costs --seeds 4       what a seed of each story costs
+    python -m tests.simulation --branches --seeds 1000 --jobs 2
+                               which error branches no seed of any story comes to
 
 `geminga simulate` does the same with scenarios of users, by the same code. What a story does to the
 world beside its menu, such as cutting the power everywhere, no option takes away. What is asserted
@@ -16,11 +18,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 
 from tests.simulation.all_stories import tell_all_stories
-from tests.simulation.seeds import SHARES
+from tests.simulation.branches import PACKAGES, ROOT, survey
+from tests.simulation.seeds import SHARES, shares_of
 from tests.simulation.stories import STORIES, tell_story
+from tests.simulation.unreachable import reason
 
 from geminga_cli.commands.simulate import add_seed_options, request_of
 from geminga_scenarios.console import Request, Story, run_story
@@ -38,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--costs", action="store_true", help="measure the story, or all of them")
     parser.add_argument("--all", action="store_true", help="tell all stories, mixed")
     parser.add_argument("--only", metavar="STORY,...", help="of all stories, tell these alone")
+    parser.add_argument(
+        "--branches", action="store_true", help="tell all, and print the branches never entered"
+    )
     add_seed_options(parser)
     options = parser.parse_args(arguments)
     request = request_of(options)
@@ -46,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.costs:
         print_costs([options.story] if options.story else list(STORIES), request)
         return 0
+    if options.branches:
+        return print_branches(request)
     if options.story is None:
         parser.error(f"which story? There are {', '.join(STORIES)}")
     return run_story(
@@ -79,6 +89,27 @@ def print_costs(names: Sequence[str], request: Request) -> None:
             flush=True,
         )
     print(f"1,000 seeds of these cost {total_s:.0f} s of CPU")
+
+
+def print_branches(request: Request) -> int:
+    """Which error branches no story comes to, of all that the registry does not leave out, and
+    which it leaves out in error. Returns 1 if a seed failed."""
+    found = survey(shares_of(request.seeds, request.first), request.jobs)
+    missed = [each for each in found.never_entered() if reason(each) is None]
+    for package in PACKAGES:
+        branches = [each for each in found.places if each.package == package]
+        entered = sum(each in found.seeds for each in branches)
+        print(f"{package}: {entered} of {len(branches)} branches entered; never entered:")
+        for branch in missed:
+            if branch.package == package:
+                path, _, line = found.places[branch].rpartition(":")
+                print(f"  {Path(path).relative_to(ROOT)}:{line}: {branch.function}: {branch.what}")
+    for branch in sorted(found.seeds):
+        if (why := reason(branch)) is not None:
+            print(f"entered, though the registry says why not: {branch} ({why})")
+    for failure in found.failed:
+        print(f"failed: {failure}")
+    return 1 if found.failed else 0
 
 
 if __name__ == "__main__":

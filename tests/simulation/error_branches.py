@@ -1,4 +1,4 @@
-"""Counts which ``except`` branches of the tested code a run comes to.
+"""Counts which error branches of the tested code a run comes to: each ``except``, each ``raise``.
 
 A story that never comes to the branch which handles an error proves nothing of it. ``install`` has
 each branch that is loaded from then on tell that it was entered; ``Branch`` is where it stands.
@@ -7,11 +7,13 @@ each branch that is loaded from then on tell that it was entered; ``Branch`` is 
 from __future__ import annotations
 
 import ast
+import builtins
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,16 +24,44 @@ HOOK = "__error_branch_entered__"
 
 
 class Branch(NamedTuple):
-    """An ``except`` of the tested code: its module, the function it is in, and what it catches."""
+    """An ``except`` of the tested code, or a ``raise`` of an error that is not Python's own.
+
+    ``what`` is ``except KeyError``, ``raise LedgerFenced``; the second of a kind in a function has
+    its number behind it. It has no line, so that it stays the same while code around it changes.
+    """
 
     module: str
     function: str
-    caught: str
+    what: str
+
+    @property
+    def package(self) -> str:
+        """The package that it belongs to."""
+        return self.module.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.function}:{self.what}"
+
+
+def branches_of(packages: Sequence[str]) -> dict[Branch, str]:
+    """All branches of the modules of these packages, loaded or not; each with its ``file:line``."""
+    places: dict[Branch, str] = {}
+    for package in packages:
+        spec = PathFinder.find_spec(package)
+        assert spec is not None, package
+        assert spec.origin is not None, package
+        root = Path(spec.origin).parent
+        for path in sorted(root.rglob("*.py")):
+            parts = [package, *path.relative_to(root).with_suffix("").parts]
+            marker = _Marker(".".join(parts).removesuffix(".__init__"))
+            marker.visit(ast.parse(path.read_bytes(), path))
+            places |= {branch: f"{path}:{line}" for branch, line in marker.found.items()}
+    return places
 
 
 class ErrorBranches:
-    """The branches of the modules whose names begin with ``packages``, and how often each was
-    entered since it was loaded."""
+    """Those of the modules whose names begin with ``packages``: how often each was entered since it
+    was loaded."""
 
     def __init__(self, packages: Sequence[str]) -> None:
         self.packages = tuple(packages)
@@ -68,7 +98,7 @@ class _Loader(SourceFileLoader):
         tree = ast.parse(self.get_data(self.path), self.path)
         marker = _Marker(fullname)
         tree = ast.fix_missing_locations(marker.visit(tree))
-        self._found = marker.found
+        self._found = list(marker.found)
         self._branches.entered.update(dict.fromkeys(marker.found, 0))
         return compile(tree, self.path, "exec", dont_inherit=True)
 
@@ -83,10 +113,11 @@ class _Loader(SourceFileLoader):
 
 
 class _Marker(ast.NodeTransformer):
-    """Puts a call of the hook at the beginning of each ``except``."""
+    """Puts a call of the hook at the beginning of each ``except`` and before each ``raise``."""
 
     def __init__(self, module: str) -> None:
-        self.found: list[Branch] = []
+        # Each with its line.
+        self.found: dict[Branch, int] = {}
         self._module = module
         self._scope: list[str] = []
 
@@ -99,11 +130,27 @@ class _Marker(ast.NodeTransformer):
     visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _visit_scope  # noqa: N815
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        caught = "" if node.type is None else f" {ast.unparse(node.type)}"
+        tell = self._tell(f"except{caught}", node.lineno)
         self.generic_visit(node)
-        caught = "" if node.type is None else ast.unparse(node.type)
+        return ast.copy_location(ast.ExceptHandler(node.type, node.name, [tell, *node.body]), node)
+
+    def visit_Raise(self, node: ast.Raise) -> list[ast.stmt]:
+        raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        # Who passes on what was caught has come by the ``except`` already; Python's own errors
+        # stand for mistakes in programs.
+        if raised is None or (isinstance(raised, ast.Name) and hasattr(builtins, raised.id)):
+            return [node]
+        return [self._tell(f"raise {ast.unparse(raised)}", node.lineno), node]
+
+    def _tell(self, what: str, line: int) -> ast.stmt:
+        """The call that says that a branch was entered."""
         function = ".".join(self._scope)
+        branch = Branch(self._module, function, what)
+        count = 1
+        while branch in self.found:
+            count += 1
+            branch = Branch(self._module, function, f"{what} ({count})")
         call = ast.Call(ast.Name(HOOK, ast.Load()), [ast.Constant(len(self.found))], [])
-        self.found.append(Branch(self._module, function, caught))
-        return ast.copy_location(
-            ast.ExceptHandler(node.type, node.name, [ast.Expr(call), *node.body]), node
-        )
+        self.found[branch] = line
+        return ast.Expr(call)

@@ -36,3 +36,11 @@ def first_seeds(story: str, seeds_a_test: int) -> range:
     """The first seed of each test of ``story``; a test runs ``seeds_a_test``, at least one runs."""
     tests = ceil(SEEDS * SHARES[story] / sum(SHARES.values()) / seeds_a_test)
     return range(SEED_FIRST, SEED_FIRST + tests * seeds_a_test, seeds_a_test)
+
+
+def shares_of(seeds: int, first: int = 0) -> dict[str, range]:
+    """The seeds of each story where all together tell so many."""
+    total = sum(SHARES.values())
+    return {
+        story: range(first, first + ceil(seeds * share / total)) for story, share in SHARES.items()
+    }

@@ -11,7 +11,6 @@ all faults end, everything is replicated without a client, and the topic is read
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -43,7 +42,6 @@ from tests.simulation.planted_replication import (
     trim_what_is_not_replicated,
 )
 from tests.simulation.seeds import first_seeds
-from tests.simulation.sometimes import Rare, counting
 
 from geminga import Batching
 from geminga_broker.replication.config import ReplicationConfig
@@ -57,9 +55,6 @@ from geminga_simulation.world import World
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 SEEDS_A_TEST = 5
-# Of so many seeds so many come to each thing that is rare.
-SEEDS_TO_SEE_ALL = 40
-SEEDS_THAT_SEE_IT = 3
 NAMES = ("east", "west", "north")
 SEND_S = 5.0
 FAULTY_S = 15.0
@@ -144,8 +139,8 @@ async def live_through(geo: GeoClusters, setting: Setting, book: Book, chance: R
     await asyncio.gather(*tasks)
 
 
-async def story(setting: Setting) -> Book:
-    """``live_through`` in a world of its own, and its check."""
+async def story(setting: Setting) -> int:
+    """``live_through`` in a world of its own, and its check; how many messages were read."""
     applications = {
         name: Application(
             seconds=SEND_S,
@@ -165,42 +160,21 @@ async def story(setting: Setting) -> Book:
         await tell(geo, book, applications, lambda: live_through(geo, setting, book, chance))
     check(book, begins_at_first=setting.replication.start_at == "earliest")
     check_schemas(book, setting.having_schemas)
-    return book
+    return sum(map(len, book.read.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a story was about, for those who doubt that it was about anything."""
-
-    read: int
-    rare: Counter[Rare]
-
-
-async def _counted(setting: Setting) -> Summary:
-    with counting() as rare:
-        book = await story(setting)
-    return Summary(sum(map(len, book.read.values())), rare)
-
-
-def run(seed: int, *, record: bool = False) -> Outcome[Summary]:
-    """The story of one seed, which also chooses the clusters and what may go wrong."""
+def run(seed: int, *, record: bool = False) -> Outcome[int]:
+    """The story of one seed, which also chooses the clusters and what may go wrong; how many
+    messages were read."""
     setting = Setting.drawn(Random(seed))
-    return simulate(seed, partial(_counted, setting), time_limit_s=TIME_LIMIT_S, record=record)
+    return simulate(seed, partial(story, setting), time_limit_s=TIME_LIMIT_S, record=record)
 
 
 @pytest.mark.parametrize("first", first_seeds("replication", SEEDS_A_TEST))
 def test_clusters_have_each_message_once_after_all_that_happened(first: int) -> None:
-    summaries = list(results(without_bugs, range(first, first + SEEDS_A_TEST)))
+    read = sum(results(without_bugs, range(first, first + SEEDS_A_TEST)))
     sent = len(NAMES) * (MESSAGES + LAST_MESSAGES)
-    assert sum(each.read for each in summaries) > SEEDS_A_TEST * sent, "by two clusters at least"
-
-
-@pytest.mark.full
-def test_seeds_come_to_all_that_is_rare() -> None:
-    seen = Counter[Rare]()
-    for summary in results(without_bugs, range(SEEDS_TO_SEE_ALL)):
-        seen.update(summary.rare.keys())
-    assert not [each for each in Rare if seen[each] < SEEDS_THAT_SEE_IT], seen
+    assert read > SEEDS_A_TEST * sent, "by two clusters at least"
 
 
 def test_a_seed_repeats() -> None:
@@ -236,6 +210,6 @@ def test_a_planted_bug_is_found_by_the_check(
 
 
 @cache
-def without_bugs(seed: int) -> Outcome[Summary]:
+def without_bugs(seed: int) -> Outcome[int]:
     """The story of a seed, to which several tests come."""
     return run(seed)
