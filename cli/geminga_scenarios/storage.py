@@ -22,11 +22,16 @@ from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.errors import GemingaError
+from geminga_simulation.disk import SimulatedDisk
+from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.host import Host
 from geminga_simulation.world import Site, World
 
 BOOKIE_PORT = 3181
 RESTART_S = 0.2
+SERVES = "serves"
+# Without faults each bookie serves after so long.
+SERVING_S = 60.0
 # A bookie whose journal failed serves reads until somebody looks after its disk.
 REPAIR_S = 1.0
 # The index is flushed less often than files are synced, and each flush syncs several of its own.
@@ -116,20 +121,33 @@ class Storage:
         if bookie.is_running:
             bookie.crash(is_silent=True)
 
-    def fill(self, bookie: Host, seconds: float) -> None:
-        """The bookie's journal has no room for so long: it takes no entries, and stays readable."""
-        disk = bookie.device("journal")
+    def fill(self, bookie: Host, seconds: float, device: str = "journal") -> None:
+        """A disk of the bookie has no room for so long: it takes no entries, and stays readable.
+        With its ``ledgers`` full, it cannot compact either."""
+        disk = bookie.device(device)
         disk.conditions = replace(disk.conditions, full_probability=1.0)
-        self.world.note(f"the journal of {bookie.name} is full for {seconds:.6f} s")
-        self.world.later(seconds, partial(self._empty, bookie))
+        self.world.note(f"{disk.name} is full for {seconds:.6f} s")
+        self.world.later(seconds, partial(self._empty, disk))
 
-    def _empty(self, bookie: Host) -> None:
-        bookie.device("journal").conditions = self.world.disk_conditions
+    def _empty(self, disk: SimulatedDisk) -> None:
+        disk.conditions = self.world.disk_conditions
 
     def lie(self) -> None:
         """A planted bug: from now on, syncs of journals return and make nothing safe."""
         for bookie in self.bookies:
             bookie.device("journal").is_lying = True
+
+    async def check_all_serve(self) -> None:
+        """Faults are over: every bookie that is not lost serves soon. One whose process does not
+        come up any more takes its copies with it, which the others may hide for long."""
+        bookies = [each for each in self.bookies if each.name not in self.lost]
+        try:
+            async with asyncio.timeout(SERVING_S):
+                while any(bookie.status != SERVES for bookie in bookies):  # noqa: ASYNC110 -- hosts
+                    await asyncio.sleep(RESTART_S)
+        except TimeoutError:
+            status = {bookie.name: bookie.status for bookie in bookies}
+            raise InvariantViolated(f"without faults, bookies do not serve: {status}") from None
 
     def cut_power(self, seconds: float) -> None:
         """Every bookie crashes at once, and is back in so many seconds."""
@@ -147,7 +165,7 @@ class Storage:
             self._indexes[host].crash()  # what the index had not flushed went with the process
             try:
                 async with self._bookie(host) as bookie:
-                    host.status = "serves"
+                    host.status = SERVES
                     await _failing(bookie)
                     host.status = "takes no more adds"
             except (GemingaError, OSError) as error:

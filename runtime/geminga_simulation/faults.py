@@ -44,6 +44,10 @@ FAILING_DISK = replace(
     sync_error_probability=0.001,
     full_probability=0.001,
 )
+# Much of what is read comes late or not at all; writes are as good as on a rough disk.
+UNREADABLE_DISK = replace(
+    ROUGH_DISK, uncached_probability=0.8, read_error_probability=0.2, slow_probability=0.1
+)
 ROUGH_COORDINATION = CoordinationConditions(
     delay_s_max=0.01,
     loss_probability=0.01,

@@ -11,6 +11,7 @@ from typing import Any
 from tests.simulation.history import History
 
 from geminga_ledger import (
+    LedgerConfig,
     LedgerError,
     LedgerFenced,
     LedgerReader,
@@ -59,20 +60,27 @@ class Owner:
     """One broker's worth of work: take over every ledger there is, then write new ones for ever.
 
     An owner is not told that another took over: it finds itself fenced, and stops. The ledgers
-    there are, and those it adds, are those in ``history``.
+    there are, and those it adds, are those in ``history``. ``config`` says how patient it is.
     """
 
-    def __init__(self, storage: Storage, history: History, sizes: Sizes) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        history: History,
+        sizes: Sizes,
+        config: LedgerConfig | None = None,
+    ) -> None:
         self._storage = storage
         self._history = history
         self._sizes = sizes
+        self._config = config
 
     async def run(self, host: Host) -> None:
         """The main of an owner's process."""
         await keep_up(lambda: self._own(host))
 
     async def _own(self, host: Host) -> None:
-        async with self._storage.ledgers(host) as ledgers:
+        async with self._storage.ledgers(host, self._config) as ledgers:
             for ledger_id in list(self._history.ledgers):
                 await take_over(ledgers, self._history, ledger_id)
             is_owner = True
@@ -123,6 +131,18 @@ class Owner:
             else:
                 self._history.end(writer.ledger_id, writer.last_confirmed)
                 return True
+
+
+async def rival(host: Host, storage: Storage, history: History) -> None:
+    """The main of a process that takes over all ledgers, as the next owner does, and writes none:
+    two that recover a ledger at once, of which its writer may not have heard."""
+
+    async def take_over_all() -> None:
+        async with storage.ledgers(host) as ledgers:
+            for ledger_id in history.ledgers[::-1]:
+                await take_over(ledgers, history, ledger_id)
+
+    await keep_up(take_over_all)
 
 
 async def take_over(ledgers: Ledgers, history: History, ledger_id: int) -> None:

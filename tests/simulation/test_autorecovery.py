@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.simulation.harm import with_bad_disks
 from tests.simulation.history import History
 from tests.simulation.owner import Owner, Witness, take_over
 from tests.simulation.planted import found_by
@@ -208,7 +209,7 @@ def _raise_failures(world: World) -> None:
 def run(seed: int, *, record: bool = False) -> Outcome[Told]:
     """The story of one seed, which also chooses what may go wrong in it."""
     random = Random(seed)
-    menu = FULL_MENU.drawn(random)
+    menu = with_bad_disks(FULL_MENU.drawn(random), random)
     sizes = random.choice(SIZES)
     config = replace(EAGER, lost_bookie_recovery_delay_s=random.choice((0, 0, 2)))
     return simulate(seed, partial(story, menu, sizes, config), record=record)

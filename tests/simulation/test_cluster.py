@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.planted import (
     Plant,
     answer_before_the_sync,
@@ -36,6 +37,7 @@ from tests.simulation.traffic import (
     ask_for_the_last,
     check_log,
     check_queue,
+    pass_by,
     publish,
     publish_end,
     read_all,
@@ -46,10 +48,11 @@ from tests.simulation.traffic import (
     until_delivered,
 )
 
+from geminga_ledger import LedgerConfig
 from geminga_scenarios.cluster import Cluster, Shape, Sizes
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import DiskConditions
-from geminga_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
@@ -155,6 +158,10 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
         ]
         async with FaultInjector(cluster.world, menu, mischief.victims):
             harm = tasks.create_task(mischief.go_on())
+            passing = [
+                tasks.create_task(pass_by(other, topic, Random(chance.random())))
+                for topic in chance.choice(((), (LOG_TOPIC,), (LOG_TOPIC, QUEUE_TOPIC)))
+            ]
             publishing = [
                 tasks.create_task(publish(each, told, name, SEND_S))
                 for told in (log, queue)
@@ -162,9 +169,12 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
             ]
             await asyncio.wait(publishing, timeout=FAULTY_S)
             await harm
+            for task in passing:
+                task.cancel()
         await asyncio.wait(publishing)
         await until_delivered(log)
         await until_delivered(queue)
+        await cluster.storage.check_all_serve()
         # In the middle of the last acknowledgements, or soon after: nothing but what was confirmed
         # by then is settled.
         await asyncio.sleep(chance.random() * ACKNOWLEDGED_S)
@@ -186,10 +196,10 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
     )
 
 
-async def story(menu: FaultMenu, shape: Shape) -> Summary:
+async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> Summary:
     """``live_through`` in a world of its own; raises what the client's process ended by."""
     async with World() as world:
-        cluster = Cluster(world, shape)
+        cluster = Cluster(world, shape, ledgers)
         await cluster.open()
         chance = world.loop.stream("story")
         client, other = world.host(CLIENT), world.host(OTHER_CLIENT)
@@ -214,12 +224,11 @@ def run(
     random = Random(seed)
     full = replace(SHORT_FAULTS, hosts_down_max=random.choice((1, 1, 2)))
     drawn = full.drawn(random)
-    if random.random() < 0.2:
-        drawn = replace(drawn, disk=FAILING_DISK)
+    drawn = with_bad_disks(drawn, random)
     chosen = random.choice(SHAPES)
     return simulate(
         seed,
-        partial(story, menu or drawn, shape or chosen),
+        partial(story, menu or drawn, shape or chosen, patience(drawn, random)),
         time_limit_s=TIME_LIMIT_S,
         record=record,
     )

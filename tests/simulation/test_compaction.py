@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.planted import (
     Plant,
     compact_up_to_the_end,
@@ -28,6 +29,7 @@ from tests.simulation.traffic import PRODUCERS
 from geminga import Client
 from geminga_broker.broker import Broker
 from geminga_broker.compaction.report import CompactionStatus
+from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
@@ -168,10 +170,10 @@ def check_newest(published: Published, read: Sequence[bytes]) -> None:
             raise InvariantViolated(f"the last of {key} was {payload!r}, read {found.get(key)!r}")
 
 
-async def story(menu: FaultMenu, shape: Shape) -> int:
+async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
     """``live_through`` in a world of its own; how many messages it was about."""
     async with World() as world:
-        cluster = Cluster(world, shape)
+        cluster = Cluster(world, shape, ledgers)
         await cluster.open()
         client, other = world.host("client"), world.host("other-client")
         for host in (client, other):
@@ -187,8 +189,9 @@ async def story(menu: FaultMenu, shape: Shape) -> int:
 def run(seed: int, *, menu: FaultMenu | None = None, record: bool = False) -> Outcome[int]:
     """The story of one seed, which also chooses the cluster and what may go wrong in it."""
     random = Random(seed)
-    drawn = random.choice((CALM, SHORT_FAULTS.drawn(random), SHORT_FAULTS.drawn(random)))
-    told = partial(story, menu or drawn, random.choice(SHAPES))
+    storm = with_bad_disks(SHORT_FAULTS.drawn(random), random)
+    drawn = random.choice((CALM, storm, storm))
+    told = partial(story, menu or drawn, random.choice(SHAPES), patience(drawn, random))
     return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
 
 

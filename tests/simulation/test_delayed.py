@@ -24,6 +24,7 @@ from tests.simulation.delayed import (
     send_ahead,
     wait_for_them,
 )
+from tests.simulation.harm import with_bad_disks
 from tests.simulation.planted import (
     Plant,
     deliver_early,
@@ -106,7 +107,8 @@ async def story(menu: FaultMenu, shape: Shape) -> int:
 def run(seed: int, *, record: bool = False) -> Outcome[int]:
     """The story of one seed, which also chooses the cluster and what fails."""
     random = Random(seed)
-    told = partial(story, random.choice(MENUS), random.choice(SHAPES))
+    menu = with_bad_disks(random.choice(MENUS), random)
+    told = partial(story, menu, random.choice(SHAPES))
     return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
 
 

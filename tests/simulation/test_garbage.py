@@ -9,23 +9,25 @@ last confirmed entry; of what was deleted no bookie knows anything any more.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.harm import with_bad_disks
 from tests.simulation.history import History
-from tests.simulation.owner import RETRY_S, Owner, keep_up
+from tests.simulation.owner import READ_BYTES, RETRY_S, Owner, keep_up
 from tests.simulation.seeds import first_seeds
 from tests.simulation.test_ledgers import recover_and_read_all
 
 from geminga_bookie.storage.index import Index
 from geminga_ledger import LedgerError, Ledgers
 from geminga_runtime.coordination import CoordinationError
-from geminga_scenarios.cluster import Sizes
+from geminga_scenarios.cluster import IMPATIENT, Sizes
 from geminga_scenarios.storage import Storage
 from geminga_scenarios.verdicts import raise_failures, results
-from geminga_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
@@ -35,6 +37,9 @@ WRITE_S = 6.0
 # Garbage is collected every 0.3 s; a bookie that does not answer may cost a round or two.
 COLLECT_S = 90.0
 DELETE_PROBABILITY = 0.6
+READ_S_MAX = 0.1
+# So often a ledger disk is full for a while: in the middle of a compaction, mostly.
+FULL_DISKS_MAX, FULL_S_MAX = 2, 1.0
 SIZES = (Sizes(1, 1, 1), Sizes(3, 3, 2), Sizes(3, 2, 2))
 
 
@@ -74,6 +79,28 @@ class Deleting:
                 return
 
 
+async def read_what_goes(host: Host, storage: Storage, history: History) -> None:
+    """The main of a process that reads any ledger, also while it is deleted and its entries are
+    moved or dropped. It gets what was pushed, or nothing."""
+
+    async def read_again_and_again() -> None:
+        async with storage.ledgers(host, IMPATIENT) as ledgers:
+            while True:
+                await asyncio.sleep(host.random.random() * READ_S_MAX)
+                if not history.pushed:
+                    continue
+                ledger_id = host.random.choice(list(history.pushed))
+                with suppress(LedgerError, CoordinationError):
+                    reader = await ledgers.open(ledger_id, recover=False)
+                    first = 0
+                    while first <= reader.last_confirmed:
+                        payloads = await reader.read(first, first + 5, bytes_max=READ_BYTES)
+                        history.read(ledger_id, first, payloads)
+                        first += len(payloads)
+
+    await keep_up(read_again_and_again)
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a story was about, for those who doubt that it was about anything."""
@@ -93,10 +120,19 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
         async with FaultInjector(world, menu, storage.bookies):
             writer = world.host("owner")
             writer.start(writing.run)
+            reading = partial(read_what_goes, storage=storage, history=writing.history)
+            reader = world.host("reader")
+            reader.start(reading)
+            for _ in range(chance.randrange(FULL_DISKS_MAX + 1)):
+                moment_s = chance.random() * WRITE_S
+                bookie, seconds = chance.choice(storage.bookies), chance.random() * FULL_S_MAX
+                world.later(moment_s, partial(storage.fill, bookie, seconds, "ledgers"))
             await asyncio.sleep(WRITE_S)
             storage.cut_power(chance.random() / 2)
             await asyncio.sleep(WRITE_S / 4)
         writer.kill()
+        reader.kill()
+        await storage.check_all_serve()
         async with asyncio.timeout(COLLECT_S):
             while any(map(storage.know, writing.deleted)):  # noqa: ASYNC110 -- nobody tells
                 await asyncio.sleep(1.0)
@@ -129,9 +165,7 @@ def _require_exact(index: Index) -> None:
 def run(seed: int) -> Outcome[Told]:
     """The story of one seed, which also chooses what may go wrong in it."""
     random = Random(seed)
-    menu = FULL_MENU.drawn(random)
-    if random.random() < 0.2:
-        menu = replace(menu, disk=FAILING_DISK)
+    menu = with_bad_disks(FULL_MENU.drawn(random), random)
     return simulate(seed, partial(story, menu, random.choice(SIZES)))
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.history import History
-from tests.simulation.owner import Owner, check_copies, tail, take_over
+from tests.simulation.owner import Owner, check_copies, rival, tail, take_over
 from tests.simulation.planted import (
     Plant,
     believe_one_absence,
@@ -28,11 +29,12 @@ from tests.simulation.planted import (
 )
 from tests.simulation.seeds import first_seeds
 
+from geminga_ledger import LedgerConfig
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import Storage
 from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.conditions import DiskConditions
-from geminga_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 
@@ -42,6 +44,7 @@ OWNER_S_MAX = 1.5
 # How long an owner goes on at the most after something was done to its bookies.
 REST_S_MAX = 0.5
 DEATH_PROBABILITY = 0.4
+RIVAL_PROBABILITY = 0.5
 # How long a bookie is away that goes shortly before an owner does.
 LOSS_S = 0.3
 SETTLE_S = 200.0
@@ -95,10 +98,11 @@ class Mischief:
             self._storage.lose(self._doomed)
             self._doomed = None
         if self._chance.random() < self._fill_probability:
-            self._storage.fill(self._chance.choice(self.victims), 2 * self._chance.random())
+            device = self._chance.choice(("journal", "ledgers"))
+            self._storage.fill(self._chance.choice(self.victims), 2 * self._chance.random(), device)
 
 
-async def story(menu: FaultMenu, sizes: Sizes) -> Told:
+async def story(menu: FaultMenu, sizes: Sizes, config: LedgerConfig) -> Told:
     """Owners follow each other under faults; then everything is recovered and read."""
     async with World() as world:
         chance = world.loop.stream("story")
@@ -111,7 +115,10 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
             world.host("reader").start(partial(tail, storage=storage, history=history))
             for number in range(OWNERS):
                 owner = world.host(f"owner-{number}")
-                owner.start(Owner(storage, history, sizes).run)
+                owner.start(Owner(storage, history, sizes, config).run)
+                if chance.random() < RIVAL_PROBABILITY:
+                    begin_s = chance.random() * chance.choice((0.1, OWNER_S_MAX))
+                    world.later(begin_s, partial(_begin_rival, storage, history, number))
                 await asyncio.sleep(chance.random() * OWNER_S_MAX)
                 mischief.reign_goes_on()
                 await asyncio.sleep(chance.random() * REST_S_MAX)
@@ -121,6 +128,7 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
                 elif fate == 1:
                     owner.pause(chance.random() * 2 * OWNER_S_MAX)
         history.on_end = lambda: None
+        await storage.check_all_serve()
         await recover_and_read_all(storage, [history])
         return Told(
             len(history.ledgers),
@@ -129,6 +137,12 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
             history.changes,
             len(world.events),
         )
+
+
+def _begin_rival(storage: Storage, history: History, number: int) -> None:
+    """Another takes over, too: while the owner does, or while it writes and cannot know."""
+    host = storage.world.host(f"rival-{number}")
+    host.start(partial(rival, storage=storage, history=history))
 
 
 async def recover_and_read_all(storage: Storage, histories: Sequence[History]) -> None:
@@ -151,7 +165,7 @@ async def recover_and_read_all(storage: Storage, histories: Sequence[History]) -
         await host.run(take_over_all())
 
     for name, host in list(world.hosts.items()):
-        if name.startswith(("owner", "reader")):
+        if name.startswith(("owner", "reader", "rival")):
             host.kill()
     async with asyncio.timeout(SETTLE_S):
         await asyncio.gather(check(0), check(1))
@@ -162,10 +176,9 @@ def run(seed: int, *, record: bool = False) -> Outcome[Told]:
     """The story of one seed, which also chooses what may go wrong in it."""
     random = Random(seed)
     menu = FULL_MENU.drawn(random)
-    if random.random() < 0.2:
-        menu = replace(menu, disk=FAILING_DISK)
     sizes = random.choice(SIZES)
-    return simulate(seed, partial(story, menu, sizes), record=record)
+    menu = with_bad_disks(menu, random)
+    return simulate(seed, partial(story, menu, sizes, patience(menu, random)), record=record)
 
 
 @pytest.mark.parametrize("first", first_seeds("ledgers", SEEDS_A_TEST))

@@ -21,6 +21,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import (
@@ -43,6 +44,7 @@ from geminga_bookie.storage.storage import Storage as BookieStorage
 from geminga_broker.broker import Broker
 from geminga_broker.ownership.owned_bundles import OwnedBundles
 from geminga_broker.ownership.split import split_boundaries
+from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster, Shape
@@ -51,6 +53,7 @@ from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import ZOOKEEPER, World
 
@@ -64,6 +67,8 @@ TOPICS = [TopicName.parse(name) for name in (LOG_TOPIC, QUEUE_TOPIC)] + [
 ]
 CLIENTS = ("client", "other-client")
 CHANGES = 80
+# With each so many changes all brokers split a bundle at once.
+SPLITS_EACH = 40
 SEND_S = 20.0
 LOOK_S = 0.005
 FAULTY_S = 15.0
@@ -126,9 +131,32 @@ async def change(broker: Broker, chance: Random) -> None:
         await ownership.split(bundle, cuts)
 
 
+async def split_one(broker: Broker) -> None:
+    """Split one of this broker's bundles, whichever it has."""
+    namespace = TOPICS[0].namespace
+    owned = sorted(
+        (each for each in broker.ownership.owned() if each.namespace == namespace), key=str
+    )
+    if owned:
+        cuts = split_boundaries(owned[0], "range_equally_divide", hashes=[], positions=[])
+        await broker.ownership.split(owned[0], cuts)
+
+
+async def split_together(cluster: Cluster) -> None:
+    """All brokers split a bundle at the same time: they write to one record."""
+
+    async def split(broker: Host) -> None:
+        with suppress(GemingaError, HostCrashed):
+            await cluster.do(broker, split_one)
+
+    await asyncio.gather(*map(split, cluster.brokers))
+
+
 async def change_again_and_again(cluster: Cluster, chance: Random) -> None:
-    for _ in range(CHANGES):
+    for number in range(CHANGES):
         await asyncio.sleep(chance.random() * SEND_S / CHANGES * 2)
+        if number % SPLITS_EACH == 0:
+            await split_together(cluster)
         with suppress(GemingaError, HostCrashed):  # most are not that broker's to change
             await cluster.do(chance.choice(cluster.brokers), partial(change, chance=chance))
 
@@ -196,10 +224,10 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> int
     return len(log.stored)
 
 
-async def story(menu: FaultMenu, shape: Shape) -> int:
+async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
     """``live_through`` in a world of its own."""
     async with World() as world:
-        cluster = Cluster(world, shape)
+        cluster = Cluster(world, shape, ledgers)
         await cluster.open()
         client, other = map(world.host, CLIENTS)
         for host in (client, other):
@@ -212,8 +240,8 @@ async def story(menu: FaultMenu, shape: Shape) -> int:
 def run(seed: int, *, record: bool = False) -> Outcome[int]:
     """The story of one seed, which also chooses what goes wrong."""
     random = Random(seed)
-    menu = replace(MENU.drawn(random), coordination=MENU.coordination)
-    told = partial(story, menu, random.choice(SHAPES))
+    menu = with_bad_disks(replace(MENU.drawn(random), coordination=MENU.coordination), random)
+    told = partial(story, menu, random.choice(SHAPES), patience(menu, random))
     return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
 
 

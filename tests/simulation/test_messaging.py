@@ -25,6 +25,7 @@ from tests.simulation.delayed import (
     wait_for_them,
 )
 from tests.simulation.fenced import Reigns, check_reigns, reign
+from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.keyed import Work, check_nothing_overtaken, check_work, work_in_shifts
 from tests.simulation.once import Numbered, check_once, send_numbers
 from tests.simulation.planted import (
@@ -40,9 +41,18 @@ from tests.simulation.planted import (
 )
 from tests.simulation.refused import Refusals, refuse, send_all
 from tests.simulation.seeds import first_seeds
-from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER, Told, publish_end, read_all
+from tests.simulation.traffic import (
+    FROM_THE_FIRST,
+    PRODUCERS,
+    READER,
+    Told,
+    pass_by,
+    publish_end,
+    read_all,
+)
 
 from geminga import Client, ClientError, ConsumerOptions
+from geminga_ledger import LedgerConfig
 from geminga_runtime.clock import Clock
 from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
@@ -169,7 +179,9 @@ async def live_through(
             if weather is Weather.CHANGE:
                 await asyncio.sleep(SEND_S / 2)
                 cluster.restart_brokers()
+            passing = tasks.create_task(pass_by(other, once.TOPIC, Random(chance.random())))
             await asyncio.wait(publishing, timeout=SEND_S * 2)
+            passing.cancel()
         await asyncio.wait(publishing)
         await _until(lambda: story.is_over)
         for task in endless:
@@ -211,10 +223,10 @@ def check_refusals(refusals: Refusals, *, forgotten_max: int | None) -> None:
             )
 
 
-async def story(weather: Weather, menu: FaultMenu, shape: Shape) -> Summary:
+async def story(weather: Weather, menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> Summary:
     """``live_through`` in a world of its own, and its checks."""
     async with World() as world:
-        cluster = Cluster(world, shape)
+        cluster = Cluster(world, shape, ledgers)
         await cluster.open()
         await cluster.create_namespace(once.NAMESPACE, once.POLICIES)
         chance = world.loop.stream("story")
@@ -248,11 +260,12 @@ def run(seed: int, *, weather: Weather | None = None, record: bool = False) -> O
     what may go wrong in it."""
     random = Random(seed)
     weather = weather or random.choice(WEATHERS)
-    menu = SHORT_FAULTS.drawn(random) if weather is Weather.STORM else FaultMenu()
+    is_stormy = weather is Weather.STORM
+    menu = with_bad_disks(SHORT_FAULTS.drawn(random), random) if is_stormy else FaultMenu()
     shape = random.choice(SHAPES)
     return simulate(
         seed,
-        partial(story, weather, menu, shape),
+        partial(story, weather, menu, shape, patience(menu, random)),
         time_limit_s=TIME_LIMIT_S,
         record=record,
     )

@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.planted import (
     Plant,
     acknowledge_whole_ledgers,
@@ -33,6 +34,7 @@ from tests.simulation.reading import (
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER
 
+from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
@@ -117,10 +119,10 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Pub
     return published
 
 
-async def story(menu: FaultMenu, shape: Shape) -> int:
+async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
     """``live_through`` in a world of its own; how many messages it was about."""
     async with World() as world:
-        cluster = Cluster(world, shape)
+        cluster = Cluster(world, shape, ledgers)
         await cluster.open()
         client, other = world.host("client"), world.host("other-client")
         for host in (client, other):
@@ -136,9 +138,9 @@ async def story(menu: FaultMenu, shape: Shape) -> int:
 def run(seed: int, *, menu: FaultMenu | None = None, record: bool = False) -> Outcome[int]:
     """The story of one seed, which also chooses the cluster and what may go wrong in it."""
     random = Random(seed)
-    drawn = random.choice((CALM, SHORT_FAULTS.drawn(random)))
+    drawn = random.choice((CALM, with_bad_disks(SHORT_FAULTS.drawn(random), random)))
     shape = random.choice(SHAPES)
-    told = partial(story, menu or drawn, shape)
+    told = partial(story, menu or drawn, shape, patience(drawn, random))
     return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
 
 

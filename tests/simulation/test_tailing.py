@@ -17,6 +17,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.harm import with_bad_disks
 from tests.simulation.history import History
 from tests.simulation.owner import READ_BYTES, RETRY_S, Owner, Witness, keep_up
 from tests.simulation.planted import Plant, found_by
@@ -238,7 +239,7 @@ async def _count_changes(world: World, storage: Storage, book: Book) -> int:
 def run(seed: int) -> Outcome[Told]:
     """The story of one seed, which also chooses what may go wrong in it."""
     random = Random(seed)
-    menu = FULL_MENU.drawn(random)
+    menu = with_bad_disks(FULL_MENU.drawn(random), random)
     return simulate(seed, partial(story, menu, random.choice(SIZES)))
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.planted import (
     Plant,
     found_by,
@@ -32,6 +33,7 @@ from tests.simulation.traffic import (
     Told,
     check_log,
     check_queue,
+    pass_by,
     publish,
     publish_end,
     read_all,
@@ -45,7 +47,7 @@ from tests.simulation.traffic import (
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
-from geminga_scenarios.cluster import IMPATIENT, PATIENT, Cluster, Shape, Sizes
+from geminga_scenarios.cluster import Cluster, Shape, Sizes
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import CoordinationConditions, DiskConditions
 from geminga_simulation.errors import HostCrashed
@@ -64,6 +66,7 @@ FAULTY_S = 15.0
 HAND_OVERS = 8
 # Of so many hand-overs one is made in good order.
 UNLOADED_EACH = 4
+SLOW_CLOSE_S_MAX = 6.0
 TIME_LIMIT_S = 900.0
 # Loading a topic takes about as long as a broker takes to learn that its session is over.
 SLOW_DISK = DiskConditions(access_s_max=0.05, uncached_probability=0.9, sync_s_max=0.02)
@@ -86,6 +89,10 @@ async def hand_over_again_and_again(cluster: Cluster, chance: Random) -> None:
         if chance.randrange(UNLOADED_EACH):
             _end_session(cluster.world, broker)
         else:
+            if chance.randrange(2):
+                # What is closed waits for bookies, at times for longer than brokers take to close.
+                bookie = chance.choice(cluster.storage.bookies)
+                bookie.pause(chance.random() * SLOW_CLOSE_S_MAX)
             with suppress(GemingaError, HostCrashed):
                 await cluster.do(broker, lambda each: each.ownership.unload_namespace(namespace))
 
@@ -118,6 +125,7 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> int
         ]
         async with FaultInjector(cluster.world, menu, []):
             changing = tasks.create_task(hand_over_again_and_again(cluster, chance))
+            passing = tasks.create_task(pass_by(other, LOG_TOPIC, Random(chance.random())))
             publishing = [
                 tasks.create_task(publish(each, told, name, SEND_S))
                 for told in (log, queue)
@@ -125,6 +133,7 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> int
             ]
             await changing
             await asyncio.wait(publishing, timeout=FAULTY_S)
+            passing.cancel()
         await asyncio.wait(publishing)
         await until_delivered(log)
         await until_delivered(queue)
@@ -161,8 +170,8 @@ async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
 def run(seed: int, *, record: bool = False) -> Outcome[int]:
     """The story of one seed, which also chooses the cluster, how slow it is, and how patient."""
     random = Random(seed)
-    patience = random.choice((PATIENT, PATIENT, IMPATIENT))
-    told = partial(story, random.choice(WEATHERS), random.choice(SHAPES), patience)
+    menu = with_bad_disks(random.choice(WEATHERS), random)
+    told = partial(story, menu, random.choice(SHAPES), patience(menu, random))
     return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
 
 

@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from math import inf
+from random import Random
 
 from geminga import (
     Client,
@@ -51,6 +53,8 @@ FAILOVER = ConsumerOptions(type="failover", initial_position="earliest")
 # Without faults nothing takes so long: a minute passes before a connection gone dark is noticed.
 READ_S = 200.0
 LOOK_S = 0.02
+# Those who pass by come so often, and stay so long, at the most.
+PASS_EACH_S_MAX, PASS_S_MAX = 1.0, 4.0
 RETRY_S = 0.5
 # What is published last: whoever has received it has received everything that there is.
 END = b"end"
@@ -158,6 +162,23 @@ async def ask_for_the_last(consumer: Consumer[bytes], told: Told) -> None:
         if not told.may_repeat() and not (is_empty and told.topic == QUEUE_TOPIC):
             position = None if is_empty else last
             told.history.last("asker", position, called_s=called_s, returned_s=now_s())
+
+
+async def pass_by(client: Client, topic: str, chance: Random) -> None:
+    """Read the topic from its first message with a subscription of one's own, which is mostly
+    removed then: brokers read from bookies what they have no more in memory, and make and delete
+    cursors, while all else goes on. Never ends."""
+    for number in count():
+        await asyncio.sleep(chance.random() * PASS_EACH_S_MAX)
+        with suppress(ClientError, TimeoutError):
+            async with (
+                asyncio.timeout(chance.random() * PASS_S_MAX),
+                await client.consumer(topic, f"passer-{number}", **FROM_THE_FIRST) as consumer,
+            ):
+                for _ in range(chance.randrange(MESSAGES)):
+                    consumer.ack(await consumer.receive())
+                if chance.randrange(LEFT_EACH):
+                    await consumer.unsubscribe()
 
 
 async def settle_some(consumer: Consumer[bytes], told: Told) -> None:

@@ -8,6 +8,7 @@ kernel sees to.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 from geminga_broker.admin.facade import StatsQuery
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
+from geminga_functions.errors import PackageError
 from geminga_functions.names import InstanceName
 from geminga_functions.packages.cache import Prepared
 from geminga_functions.packages.store import PackageStore
@@ -44,6 +46,10 @@ RESTART_S = 0.2
 CALL_TIMEOUT_S = 30.0
 # An instance takes up to so long to start, to end in order, and to be killed by the kernel.
 START_S_MAX, STOP_S_MAX, KILL_S_MAX = 0.5, 1.0, 0.05
+# So many cannot be started: what they run cannot be read, or the system has no process for them.
+UNREADABLE_SHARE = 0.02
+# So many calls over REST break on each way.
+BROKEN_SHARE = 0.03
 # So many of them fail, within so long after their start.
 FAILING_SHARE, FAILS_AFTER_S_MAX = 0.02, 5.0
 COMPACTION_S = 10.0
@@ -175,14 +181,18 @@ class NotedRuntime(Service):
 
     @asynccontextmanager
     async def use(self, metadata: FunctionMetaData) -> AsyncGenerator[Prepared]:
-        """As ``Packages.use``: there is none."""
+        """As ``Packages.use``: there is none, which fails all the same at times."""
         del metadata
+        if self._host.random.random() < UNREADABLE_SHARE:
+            raise PackageError("its package cannot be read now")
         yield Prepared(None, (), Path(sys.executable))
 
     async def start(self, order: Order) -> RunningInstance:
         """As ``InstanceRunner.start``."""
         random = self._host.random
         await asyncio.sleep(random.random() * START_S_MAX)
+        if random.random() < UNREADABLE_SHARE:
+            raise OSError(errno.EAGAIN, "no process can be made now")
         instance = NotedInstance(order, self._host)
         if instance.runs:
             self._notes.begin(instance)
@@ -206,6 +216,7 @@ class HostCalls:
         self._world = world
         self._source = source
         self._answer = answer
+        self._chance = world.loop.stream(f"calls of {source}")
 
     async def call(self, call: RestCall) -> RestAnswer:
         """As ``RestCalls.call``."""
@@ -234,6 +245,8 @@ class HostCalls:
     async def _cross(self, source: str, target: str) -> None:
         network = self._world.network
         await asyncio.sleep(network.delay_s())
+        if self._chance.random() < BROKEN_SHARE:
+            raise ServerUnreachable(f"the connection of {source} to {target} broke")
         if not network.reaches(source, target):
             await asyncio.Event().wait()  # until the caller gives up
 
