@@ -36,6 +36,8 @@ SERVING_S = 60.0
 REPAIR_S = 1.0
 # The index is flushed less often than files are synced, and each flush syncs several of its own.
 SYNCS_PER_FLUSH = 20
+# It is small, and mostly in memory: so many of its reads are reads of the disk.
+UNCACHED_SHARE = 0.1
 KIB = 1024
 # Small files, so that a short run rolls over, trims and checkpoints.
 SMALL_FILES = BookieConfig(
@@ -82,6 +84,14 @@ def _sync_index(bookie: Host) -> None:
         raise OSError(error_number, "the index cannot be flushed")
 
 
+def _read_index(bookie: Host) -> None:
+    """Where the ledger disk cannot be read, the index cannot, unless it has it in memory."""
+    disk = bookie.device("ledgers")
+    error_number = disk.error_of("read", disk.conditions.read_error_probability * UNCACHED_SHARE)
+    if error_number:
+        raise OSError(error_number, "the index cannot be read")
+
+
 class Storage:
     """``count`` bookies in ``world``, at ``site`` if that is given; ``await open()`` first."""
 
@@ -99,13 +109,18 @@ class Storage:
             await setup.create(INSTANCE_ID_PATH, b"simulated", make_parents=True)
             await setup.create(READ_ONLY_PATH, make_parents=True)
         for bookie in self.bookies:
-            self._indexes[bookie].on_flush = partial(_sync_index, bookie)
+            self._watch_index(bookie)
             bookie.start(self._run_bookie)
+
+    def _watch_index(self, bookie: Host) -> None:
+        index = self._indexes[bookie]
+        index.on_flush = partial(_sync_index, bookie)
+        index.on_read = partial(_read_index, bookie)
 
     def forget_index(self, bookie: Host) -> None:
         """The bookie's index is gone: what runs next on that host finds an empty one."""
         self._indexes[bookie] = MemoryStore()
-        self._indexes[bookie].on_flush = partial(_sync_index, bookie)
+        self._watch_index(bookie)
 
     def indexes(self) -> list[Index]:
         """What each bookie's index says now."""

@@ -20,13 +20,17 @@ class MemoryStore:
         self._flushed: dict[bytes, bytes] = {}
         # Called before each flush: a moment to crash.
         self.on_flush: Callable[[], None] = lambda: None
+        # Called before each read: it may raise ``OSError``.
+        self.on_read: Callable[[], None] = lambda: None
 
     def get(self, key: bytes) -> bytes | None:
         """The value of ``key``."""
+        self.on_read()
         return self._values.get(key)
 
     def descend(self, high: bytes, low: bytes) -> Iterator[Pair]:
         """Pairs with ``low <= key <= high``, highest key first."""
+        self.on_read()
         keys = self._keys[bisect_left(self._keys, low) : bisect_right(self._keys, high)]
         yield from [(key, self._values[key]) for key in reversed(keys)]
 
