@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from geminga import Client, Opening, connect
 from geminga_broker.broker import Broker
@@ -30,6 +30,7 @@ from geminga_proxy.config import ProxyConfig
 from geminga_proxy.proxy import Proxy
 from geminga_runtime.coordination import SessionState
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.sizes import BROKER, CLIENT_MEMORY_BYTES, LEDGERS, PROXY, UNACKNOWLEDGED
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_server.authorization import ALLOW_ALL
 from geminga_simulation.coordination_session import SimulatedSession
@@ -99,7 +100,8 @@ class Cluster:
     """The bookies (``storage``) and brokers of ``shape`` in ``world``; ``await open()`` first.
 
     ``ledgers`` says how patient brokers are, ``replication`` how they replicate. One of several
-    clusters has a ``site`` of its own, and its name.
+    clusters has a ``site`` of its own, and its name. Where all consumers ``acknowledges_all`` that
+    they get, they may hold few messages unacknowledged.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Cluster:
         *,
         site: Site | None = None,
         replication: ReplicationConfig | None = None,
+        acknowledges_all: bool = False,
     ) -> None:
         self.world = world
         self.shape = shape
@@ -122,7 +125,14 @@ class Cluster:
         self.place: World | Site = site or world
         self.brokers = [self.place.host(f"broker-{number}") for number in range(shape.brokers)]
         self.proxies = [self.place.host(f"proxy-{number}") for number in range(shape.proxies)]
-        self._ledgers = ledgers
+        drawn = self.storage.sizes
+        self._ledgers = drawn.of(ledgers, LEDGERS)
+        # What a client is told that is not told otherwise; 0: nothing.
+        memory_bytes = drawn.number("clients", 0, CLIENT_MEMORY_BYTES)
+        self.client_options: dict[str, Any] = (
+            {"memory_limit_bytes": memory_bytes} if memory_bytes else {}
+        )
+        self._knobs = {**BROKER, **(UNACKNOWLEDGED if acknowledges_all else {})}
         self._replication = replication or ReplicationConfig()
         sizes = shape.sizes
         self._log = replace(
@@ -179,16 +189,7 @@ class Cluster:
         async with (
             self._broker_session(host) as session,
             Broker(
-                BrokerConfig(
-                    cluster=self.name,
-                    bind_address=host.name,
-                    port=BROKER_PORT,
-                    ledgers=self._ledgers,
-                    replication=self._replication,
-                    policies=PolicyConfig(
-                        log=self._log, delayed=SMALL_BUCKETS, publishing=FREQUENT_SNAPSHOTS
-                    ),
-                ),
+                self._broker_config(host),
                 coordination=session,
                 network=host.network,
                 clock=host.clock,
@@ -199,6 +200,19 @@ class Cluster:
             self._serving[life] = broker, session
             yield
             del self._serving[life]
+
+    def _broker_config(self, host: Host) -> BrokerConfig:
+        config = BrokerConfig(
+            cluster=self.name,
+            bind_address=host.name,
+            port=BROKER_PORT,
+            ledgers=self._ledgers,
+            replication=self._replication,
+            policies=PolicyConfig(
+                log=self._log, delayed=SMALL_BUCKETS, publishing=FREQUENT_SNAPSHOTS
+            ),
+        )
+        return self.storage.sizes.of(config, self._knobs)
 
     @asynccontextmanager
     async def _broker_session(self, host: Host) -> AsyncGenerator[SimulatedSession]:
@@ -215,7 +229,7 @@ class Cluster:
 
     @asynccontextmanager
     async def _proxy_process(self, host: Host) -> AsyncGenerator[None, None]:
-        config = ProxyConfig(bind_address=host.name, port=BROKER_PORT)
+        config = self.storage.sizes.of(ProxyConfig(bind_address=host.name, port=BROKER_PORT), PROXY)
         async with (
             host.coordination() as session,
             RegisteredBrokers(session) as brokers,
@@ -266,6 +280,7 @@ class Cluster:
             network=host.network,
             clock=host.clock,
             random=host.random,
+            **self.client_options,
         )
 
 

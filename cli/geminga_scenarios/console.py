@@ -16,7 +16,7 @@ from geminga_scenarios.errors import NoSuchDish
 from geminga_scenarios.shrinking import Failure, SetupT, TellSeeds, shrink
 from geminga_scenarios.telling import Orders, Told
 from geminga_simulation.faults import FaultMenu
-from geminga_simulation.run_control import dish_names
+from geminga_simulation.run_control import SIZES, dish_names
 
 EXIT_FAILED = 1
 ALL, NOTHING = "all", "none"
@@ -63,7 +63,7 @@ class Story(Generic[SetupT]):
 
 def dishes_in(menu: str) -> frozenset[str]:
     """The dishes that are named, with commas between. Raises ``NoSuchDish``."""
-    known = dish_names(FaultMenu)
+    known = [*dish_names(FaultMenu), SIZES]
     if menu in {ALL, NOTHING}:
         return frozenset(known if menu == ALL else ())
     wanted = menu.split(",")

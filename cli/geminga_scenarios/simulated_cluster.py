@@ -52,7 +52,7 @@ class SimulatedCluster:
             network=host.network,
             clock=host.clock,
             random=host.random,
-            **options,
+            **(self._cluster.client_options | options),
         )
 
     def start(self, name: str, program: Callable[[Client], Coroutine[Any, Any, object]]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from geminga_autorecovery.autorecovery import AutoRecovery
 from geminga_autorecovery.config import AutoRecoveryConfig
@@ -22,6 +23,15 @@ from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.errors import GemingaError
+from geminga_scenarios.sizes import (
+    AUTO_RECOVERY,
+    BOOKIE,
+    JOURNALS,
+    LEDGER_DIRECTORIES,
+    LEDGERS,
+    WINDOW_BYTES,
+    DrawnSizes,
+)
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.host import Host
@@ -92,14 +102,32 @@ def _read_index(bookie: Host) -> None:
         raise OSError(error_number, "the index cannot be read")
 
 
+def _paths(name: str, count: int) -> tuple[Path, ...]:
+    """Directories, each a device of its own: ``journal``, ``journal-1`` and so on."""
+    return (Path(name), *(Path(f"{name}-{number}") for number in range(1, count)))
+
+
 class Storage:
-    """``count`` bookies in ``world``, at ``site`` if that is given; ``await open()`` first."""
+    """``count`` bookies in ``world``, at ``site`` if that is given; ``await open()`` first.
+
+    ``sizes`` are those of this seed, and so is all that they bound from now on.
+    """
 
     def __init__(self, world: World, count: int, site: Site | None = None) -> None:
         self.world = world
         self.place: World | Site = site or world
         self.bookies = [self.place.host(f"bookie-{number}") for number in range(count)]
         self._indexes = {bookie: MemoryStore() for bookie in self.bookies}
+        self.sizes = sizes = DrawnSizes(world)
+        journals = sizes.number("journals", 1, JOURNALS)
+        ledger_directories = sizes.number("ledger directories", 1, LEDGER_DIRECTORIES)
+        self._config = replace(
+            sizes.of(SMALL_FILES, BOOKIE),
+            journal_directories=_paths("journal", journals),
+            ledger_directories=_paths("ledgers", ledger_directories),
+        )
+        network = world.network
+        network.window_bytes_max = sizes.number("windows", network.window_bytes_max, WINDOW_BYTES)
         # The ids of bookies that never come back.
         self.lost: list[str] = []
 
@@ -150,7 +178,12 @@ class Storage:
     def lie(self) -> None:
         """A planted bug: from now on, syncs of journals return and make nothing safe."""
         for bookie in self.bookies:
-            bookie.device("journal").is_lying = True
+            for journal in self.journals(bookie):
+                journal.is_lying = True
+
+    def journals(self, bookie: Host) -> list[SimulatedDisk]:
+        """The disks of the bookie's journals."""
+        return [bookie.device(str(path)) for path in self._config.journals]
 
     async def check_all_serve(self) -> None:
         """Faults are over: every bookie that is not lost serves soon. One whose process does not
@@ -192,9 +225,9 @@ class Storage:
         async with (
             host.coordination() as session,
             Bookie(
-                replace(SMALL_FILES, bind_address=host.name, bookie_id=host.name),
-                journal_disks=[host.disk("journal")],
-                ledger_disks=[host.disk("ledgers")],
+                replace(self._config, bind_address=host.name, bookie_id=host.name),
+                journal_disks=[host.disk(str(path)) for path in self._config.journals],
+                ledger_disks=[host.disk(str(path)) for path in self._config.ledgers],
                 index=self._indexes[host],
                 network=host.network,
                 coordination=session,
@@ -208,6 +241,7 @@ class Storage:
         self, host: Host, config: LedgerConfig | None = None
     ) -> AsyncGenerator[Ledgers]:
         """The ledgers, for a process on ``host``."""
+        config = self.sizes.of(config or LedgerConfig(), LEDGERS)
         async with (
             host.coordination() as session,
             Ledgers(session, host.network, host.clock, host.random, config) as ledgers,
@@ -223,7 +257,7 @@ class RecoveringStorage(Storage):
     ) -> None:
         super().__init__(world, count, site)
         self.daemons: list[AutoRecovery] = []
-        self._config = config
+        self._auto_recovery = self.sizes.of(config, AUTO_RECOVERY)
 
     @property
     def copied_entries(self) -> int:
@@ -241,7 +275,7 @@ class RecoveringStorage(Storage):
                 network=host.network,
                 clock=host.clock,
                 random=host.random,
-                config=self._config,
+                config=self._auto_recovery,
             ) as daemon,
         ):
             self.daemons.append(daemon)

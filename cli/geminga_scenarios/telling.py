@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from geminga_scenarios.errors import NoScenario
 from geminga_simulation import simulate
 from geminga_simulation.incarnation import CURRENT
-from geminga_simulation.run_control import RunControl, controlled
+from geminga_simulation.run_control import SIZES, RunControl, controlled
 
 # What every record of ``logging`` has: the rest are the fields of the event.
 _FIELDS_OF_ALL = frozenset(vars(logging.makeLogRecord({}))) | {"message"}
@@ -88,7 +88,7 @@ def tell(run: Callable[[int], simulate.Outcome[Any]], seed: int, orders: Orders)
         virtual_s=0.0 if loop is None else loop.time(),
         cpu_s=os.times().user - began_s,
         digest="" if loop is None else loop.trace.digest(),
-        dishes=tuple(control.dishes),
+        dishes=(*control.dishes, *((SIZES,) if control.has_sizes else ())),
         events=tuple(control.events),
         trace=tuple(sorted(trace, key=lambda event: event[0])) if orders.is_traced else (),
         lines=tuple((loop.trace.lines or ()) if loop is not None else ()),

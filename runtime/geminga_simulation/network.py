@@ -35,6 +35,8 @@ class SimulatedNetwork:
         self.loop = loop
         self.random = loop.stream("network")
         self.conditions = conditions or NetworkConditions()
+        # How far a sender may be ahead of its receiver, where conditions do not say less.
+        self.window_bytes_max = self.conditions.window_bytes
         # What machines do by themselves (answer, retransmit) happens in no host's process.
         self.kernel = loop.incarnate("kernel").context
         # A canary: streams silently lose a chunk now and then.
@@ -52,6 +54,11 @@ class SimulatedNetwork:
         if found is None:
             found = self._hosts[name] = HostNetwork(self, name)
         return found
+
+    @property
+    def window_bytes(self) -> int:
+        """How much may be under way unread on one stream, each way."""
+        return min(self.conditions.window_bytes, self.window_bytes_max)
 
     # --- faults -----------------------------------------------------------------------------
 

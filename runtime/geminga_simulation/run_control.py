@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 RATE = "_rate"
 CONDITIONS = ("network", "disk", "coordination")
+# A dish that is no fault: queues, caches and tables are as large as the seed says.
+SIZES = "sizes"
 MenuT = TypeVar("MenuT", bound=Conditions)
 
 
@@ -30,9 +32,9 @@ class RunControl:
     """The first three fields are orders, the others are filled in while the story is told.
 
     ``menu`` names the dishes that are served (``dish_names``), None leaves that to the story. No
-    fault comes later than ``faults_end_s``. ``dishes`` is what was on the menu, ``events`` what was
-    done to the world until its end, ``errors`` what processes logged as errors: all of the story's
-    last world.
+    fault comes later than ``faults_end_s``. ``dishes`` is what was on the menu, ``has_sizes`` is
+    whether ``SIZES`` was served too, ``events`` what was done to the world until its end,
+    ``errors`` what processes logged as errors: all of the story's last world.
     """
 
     menu: Collection[str] | None = None
@@ -40,6 +42,7 @@ class RunControl:
     is_recorded: bool = False
     loop: SimulatedLoop | None = None
     dishes: list[str] = field(default_factory=list[str])
+    has_sizes: bool = False
     events: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     errors: list[tuple[float, str, str]] = field(default_factory=list[tuple[float, str, str]])
 
@@ -61,6 +64,15 @@ def chosen_from(menu: MenuT, drawn: MenuT) -> MenuT:
     """What is served of ``menu``: what a seed has ``drawn``, or what was ordered instead."""
     control = RUN_CONTROL.get(None)
     return drawn if control is None or control.menu is None else only(menu, control.menu)
+
+
+def serves_sizes(*, drawn: bool) -> bool:
+    """Whether sizes are as the seed says: where it has ``drawn`` that, or it was ordered."""
+    control = RUN_CONTROL.get(None)
+    if control is None:
+        return drawn
+    control.has_sizes = drawn if control.menu is None else SIZES in control.menu
+    return control.has_sizes
 
 
 def dish_names(menu: type[Conditions]) -> list[str]:

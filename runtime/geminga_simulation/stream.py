@@ -37,6 +37,11 @@ class Wires(Protocol):
     kernel: Context
     is_leaky: bool
 
+    @property
+    def window_bytes(self) -> int:
+        """How much may be under way unread on one stream, each way."""
+        ...
+
     def delay_s(self) -> float:
         """How long the next message takes."""
         ...
@@ -270,7 +275,7 @@ class Endpoint(asyncio.Transport):
             return
         content = data if isinstance(data, bytes) else bytes(data)
         pipe = self.out_pipe
-        room_bytes = self._network.conditions.window_bytes - pipe.unread_bytes
+        room_bytes = self._network.window_bytes - pipe.unread_bytes
         if not self._backlog and len(content) <= room_bytes:
             pipe.send(content)
             return
@@ -425,7 +430,7 @@ class Endpoint(asyncio.Transport):
         """Send as much of the backlog as the window has room for."""
         backlog = self._backlog
         pipe = self.out_pipe
-        room_bytes = self._network.conditions.window_bytes - pipe.unread_bytes
+        room_bytes = self._network.window_bytes - pipe.unread_bytes
         while backlog and room_bytes > 0:
             content = backlog.popleft()
             if len(content) > room_bytes:

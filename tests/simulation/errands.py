@@ -125,6 +125,7 @@ class Errand:
 
         sent = self.sent
         for number, payload in enumerate(sent):
+            await producer.ready()
             producer.send_nowait(payload, on_sent, key=str(number % KEYS))
             if number % 3 == 0:
                 await asyncio.sleep(0.05)

@@ -51,6 +51,7 @@ async def reign(client: Client, reigns: Reigns, chance: Random) -> None:
             async with producer:
                 for count in range(chance.randrange(1, REIGN_MESSAGES_MAX)):
                     payload = b"%d/%d" % (number, count)
+                    await producer.ready()
                     reigns.sent[number].append(payload)
                     producer.send_nowait(payload, partial(_on_sent, reigns, payload))
                     await asyncio.sleep(chance.random() * PAUSE_S_MAX)

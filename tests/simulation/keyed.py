@@ -114,6 +114,7 @@ async def publish(
             work.stored.add(item)
 
     for count in range(MESSAGES):
+        await producer.ready()
         key = f"key-{chance.randrange(KEYS)}"
         item = Item(name, key, numbers[key])
         numbers[key] += 1

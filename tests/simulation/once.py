@@ -60,6 +60,7 @@ async def send_numbers(
 async def _live(producer: Producer[bytes], name: str, numbered: Numbered, chance: Random) -> None:
     rest = content(name)[producer.last_sequence_id + 1 :]
     for count, payload in enumerate(rest[: chance.randrange(1, LIFE_MESSAGES_MAX)]):
+        await producer.ready()
         producer.send_nowait(payload, partial(_on_sent, numbered, payload))
         if count % BURST_MAX == 0:
             await asyncio.sleep(chance.random() * PAUSE_S_MAX)

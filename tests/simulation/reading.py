@@ -76,6 +76,7 @@ async def publish(client: Client, published: Published, name: str, chance: Rando
     sent = published.sent[name] = []
     while len(sent) < MESSAGES:
         for _ in range(min(chance.randint(1, BURST_MAX), MESSAGES - len(sent))):
+            await producer.ready()
             sent.append(b"%s/%d" % (name.encode(), len(sent)))
             producer.send_nowait(sent[-1], partial(published.receipt, sent[-1]))
         await asyncio.sleep(chance.random())

@@ -210,6 +210,7 @@ class Life:
 
     async def _exchange(self, producer: Producer[bytes], consumer: Consumer[bytes]) -> None:
         for number in range(MESSAGES):
+            await producer.ready()
             producer.send_nowait(b"%d" % number, key=str(number))
         await producer.flush()
         for number in range(MESSAGES):

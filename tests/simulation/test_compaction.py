@@ -74,6 +74,7 @@ async def publish(client: Client, published: Published, name: str, chance: Rando
     sent = published.sent[name] = []
     while len(sent) < MESSAGES:
         for _ in range(min(chance.randint(1, BURST_MAX), MESSAGES - len(sent))):
+            await producer.ready()
             sent.append(_payload(name, chance.randrange(KEYS), len(sent)))
             on_sent = partial(published.receipt, sent[-1])
             producer.send_nowait(sent[-1], on_sent, key=_key(sent[-1]))

@@ -257,12 +257,14 @@ async def denials(rounds: int) -> None:
             owner.start(Owner(storage, history, Sizes(3, 3, 2)).run)
             await asyncio.sleep(0.3 + 0.2 * chance.random())
             slow = chance.choice(others)
-            slow.device("journal").conditions = VERY_SLOW_DISK
+            for journal in storage.journals(slow):
+                journal.conditions = VERY_SLOW_DISK
             await asyncio.sleep(0.1 * chance.random())
             for host in (owner, slow, harmed):
                 host.kill()
             Harm(storage, harmed, chance).lose_the_end_of_the_journal()
-            slow.device("journal").conditions = world.disk_conditions
+            for journal in storage.journals(slow):
+                journal.conditions = world.disk_conditions
             for bookie in (slow, harmed):
                 bookie.restart()
             await asyncio.sleep(REGISTERED_S)

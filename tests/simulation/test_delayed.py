@@ -89,7 +89,7 @@ async def live_through(
 async def story(menu: FaultMenu, shape: Shape) -> int:
     """``live_through`` in a world of its own, and its checks; how many messages came."""
     async with World() as world:
-        cluster = Cluster(world, shape, IMPATIENT)
+        cluster = Cluster(world, shape, IMPATIENT, acknowledges_all=True)
         await cluster.open()
         client = world.host("client")
         client.start(lambda _: asyncio.Event().wait())

@@ -210,14 +210,16 @@ async def losses(rounds: int) -> None:
             # It takes the ledger of the one before over, and writes a new one.
             await asyncio.sleep(0.3 + 0.2 * chance.random())
             slow, bookie = chance.sample([each for each in storage.bookies if each.is_running], 2)
-            slow.device("journal").conditions = VERY_SLOW_DISK
+            for journal in storage.journals(slow):
+                journal.conditions = VERY_SLOW_DISK
             await asyncio.sleep(0.2 + 0.1 * chance.random())
             bookie.crash()
             world.later(LOSS_S, bookie.restart)
             # Time for the ensemble to change and for some entries to be confirmed.
             await asyncio.sleep(0.01 + 0.1 * chance.random())
             owner.kill()
-            slow.device("journal").conditions = world.disk_conditions
+            for journal in storage.journals(slow):
+                journal.conditions = world.disk_conditions
         await recover_and_read_all(storage, [history])
 
 

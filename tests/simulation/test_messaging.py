@@ -226,7 +226,7 @@ def check_refusals(refusals: Refusals, *, forgotten_max: int | None) -> None:
 async def story(weather: Weather, menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> Summary:
     """``live_through`` in a world of its own, and its checks."""
     async with World() as world:
-        cluster = Cluster(world, shape, ledgers)
+        cluster = Cluster(world, shape, ledgers, acknowledges_all=True)
         await cluster.open()
         await cluster.create_namespace(once.NAMESPACE, once.POLICIES)
         chance = world.loop.stream("story")

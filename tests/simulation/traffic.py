@@ -106,6 +106,7 @@ async def publish(client: Client, told: Told, name: str, seconds: float) -> None
             told.errors.append(f"{payload!r}: {error}")
 
     for number in range(MESSAGES):
+        await producer.ready()
         sent.append(b"%s/%06d" % (name.encode(), number))
         asked = told.history.append(name, sent[-1], now_s())
         producer.send_nowait(sent[-1], partial(on_sent, asked, sent[-1]))

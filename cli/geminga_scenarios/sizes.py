@@ -1,0 +1,118 @@
+"""How large everything is that has a bound: each seed draws it, from production's size to one.
+
+Full caches, groups and buffers are rare where they are large, and so is what happens then. What
+FoundationDB does with its knobs is done here with configs: of each field below, half of the seeds
+keep the size that it has, the others take one of those in its line. In a quarter of the seeds every
+field keeps its size. A line ends with the smallest size with which a cluster still does its work,
+at whatever speed; a field that promises less where it is small (how many producers are remembered,
+say) has no line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, TypeVar
+
+from geminga_simulation.run_control import serves_sizes
+from geminga_simulation.world import World
+
+DEFAULT_PROBABILITY = 0.25
+KEPT_PROBABILITY = 0.5
+KIB = 1024
+MIB = 1024 * KIB
+
+# By a field, or the way to it with dots: what it may be instead, from the largest to the smallest.
+Knobs = Mapping[str, Sequence[int]]
+ConfigT = TypeVar("ConfigT")
+
+BOOKIE: Knobs = {
+    "journal_file_bytes_max": (64 * MIB, 8 * KIB, 1),
+    "journal_queue_bytes_max": (8 * KIB, 1),
+    "entry_log_bytes_max": (256 * MIB, 16 * KIB, 1),
+    "write_cache_bytes_max": (64 * MIB, 16 * KIB, 2 * KIB),
+    "read_cache_bytes_max": (16 * KIB, 1),
+    "block_bytes": (64 * KIB, 512, 1),
+    "ledgers_cached_max": (4, 1),
+    "reads_queued_max": (8, 1),
+}
+# How many journals and ledger directories a bookie has.
+JOURNALS: Sequence[int] = (2, 3)
+LEDGER_DIRECTORIES: Sequence[int] = (2,)
+AUTO_RECOVERY: Knobs = {
+    "rereplication_entry_batch_size": (100, 3, 1),
+    "copy_batch_bytes_max": (4 * KIB, 1),
+    "ledgers_deferred_max": (3, 1),
+    "metadata_reads_max": (3, 1),
+    "ledger_checks_max": (2, 1),
+}
+LEDGERS: Knobs = {
+    "write_buffer_bytes_high": (4 * KIB, 0),
+    "unsent_bytes_max": (64 * KIB, 16 * KIB),
+    "reads_in_flight_max": (5, 1),
+    "surplus_bytes_max": (4 * KIB, 0),
+    "recovery_batch_entries": (3, 1),
+}
+BROKER: Knobs = {
+    "cache.cache_bytes_max": (16 * KIB, 1),
+    "policies.log.ledger_bytes_max": (8 * KIB, KIB),
+    "policies.log.cursor_ledger_entries_max": (50_000, 3, 1),
+    "policies.log.cursor_ranges_max": (3, 1),
+    "policies.log.read_bytes_max": (2 * KIB, 1),
+    "policies.log.read_entries_max": (7, 1),
+    "policies.log.fetched_bytes_max": (4 * KIB, 1),
+    "policies.publishing.deduplication_snapshot_entries": (1000, 1),
+    "policies.delayed.bucket_messages_min": (50_000, 2),
+    "policies.delayed.bucket_messages_max": (20, 3),
+    "policies.delayed.segment_messages_max": (5000, 1),
+    "sessions.concurrent_lookup_requests_max": (3, 1),
+    "replication.pending_messages_max": (5, 1),
+}
+# Of brokers whose consumers acknowledge all that they get; others would get no more.
+UNACKNOWLEDGED: Knobs = {
+    "policies.unacknowledged.max_unacked_messages_per_consumer": (20, 1),
+    "policies.unacknowledged.max_unacked_messages_per_subscription": (30, 3),
+}
+PROXY: Knobs = {"concurrent_lookup_requests_max": (3, 1)}
+# What all producers of a client may hold: half of it takes a message of each, or they would be in
+# each other's way. And what a stream has under way unread.
+CLIENT_MEMORY_BYTES: Sequence[int] = (8 * KIB, 256)
+WINDOW_BYTES: Sequence[int] = (8 * KIB, KIB)
+
+
+def drawn(config: ConfigT, knobs: Knobs, random: Random) -> ConfigT:
+    """``config`` with about half of the fields of ``knobs`` changed."""
+    for field, values in knobs.items():
+        if random.random() >= KEPT_PROBABILITY:
+            config = _with(config, field.split("."), random.choice(values))
+    return config
+
+
+def _with(config: Any, path: Sequence[str], value: int) -> Any:  # noqa: ANN401 -- any dataclass
+    name, *rest = path
+    return replace(config, **{name: _with(getattr(config, name), rest, value) if rest else value})
+
+
+class DrawnSizes:
+    """The sizes in one world: a draw is the same whenever it is asked for, and by whomever, so that
+    a process that is started again has what it had."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        is_default = world.loop.stream("sizes").random() < DEFAULT_PROBABILITY
+        self.are_drawn = serves_sizes(drawn=not is_default)
+
+    def of(self, config: ConfigT, knobs: Knobs) -> ConfigT:
+        """``config`` as it is in this world."""
+        return drawn(config, knobs, self._chance(config)) if self.are_drawn else config
+
+    def number(self, name: str, default: int, others: Sequence[int]) -> int:
+        """A size that stands in no config."""
+        if not self.are_drawn:
+            return default
+        random = self._world.loop.stream(f"size of {name}")
+        return default if random.random() < KEPT_PROBABILITY else random.choice(others)
+
+    def _chance(self, config: object) -> Random:
+        return self._world.loop.stream(f"sizes of {type(config).__name__}")
