@@ -105,7 +105,11 @@ class Bookie(Service):
         self.port = 0
         self.counters = Counters(clock)
         self.entry_log = EntryLog(
-            self.ledger_directories, clock, file_bytes_max=config.entry_log_bytes_max
+            self.ledger_directories,
+            clock,
+            file_bytes_max=config.entry_log_bytes_max,
+            batch_bytes=config.entry_log_batch_bytes,
+            open_files_max=config.entry_logs_open_max,
         )
         self.journals: list[Journal] = []
         self.storage = Storage(
@@ -269,7 +273,7 @@ class Bookie(Service):
         await stack.enter_async_context(self._space_watch)
 
     async def _listen(self, stack: AsyncExitStack) -> None:
-        last_confirmed = LastConfirmed(self.storage)
+        last_confirmed = LastConfirmed(self.storage, self.config.confirmed_remembered_max)
         context = SessionContext(
             config=self.config,
             storage=self.storage,
@@ -278,7 +282,7 @@ class Bookie(Service):
             intake=self.intake,
             limits=self.limits,
             last_confirmed=last_confirmed,
-            long_polls=LongPolls(last_confirmed),
+            long_polls=LongPolls(last_confirmed, self.config.long_polls_max),
             spawn=self.spawn,
             after_adds=self._adds_came,
             disk_space=self.disk_space,

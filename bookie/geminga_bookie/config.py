@@ -162,6 +162,16 @@ class BookieConfig(PartConfig):
     checkpoint_retry_s: Annotated[float, INTERNAL] = 5.0
     # Entries that are read with one disk read, and checked together.
     block_bytes: Annotated[int, INTERNAL] = 64 * 1024
+    # Written to an entry log and synced in one go. The journal shares the disk: its syncs must not
+    # wait behind a big one of a checkpoint.
+    entry_log_batch_bytes: Annotated[int, INTERNAL] = MIB
+    # Entry logs that are kept open to be read.
+    entry_logs_open_max: Annotated[int, INTERNAL] = 64
+    # Readers, of all connections, that wait till more is confirmed: about 1 KiB each, with the
+    # request and its timer.
+    long_polls_max: Annotated[int, INTERNAL] = 10_000
+    # Ledgers of which it is remembered up to where they are confirmed: those that somebody reads.
+    confirmed_remembered_max: Annotated[int, INTERNAL] = 10_000
     # Ledgers whose state is kept in memory: about 300 bytes each.
     ledgers_cached_max: Annotated[int, INTERNAL] = 50_000
     # Reads of one connection that wait for the disk; beyond it its socket is not read.

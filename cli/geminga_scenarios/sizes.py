@@ -1,7 +1,7 @@
 """How large everything is that has a bound: each seed draws it, from production's size to one.
 
 Full caches, groups and buffers are rare where they are large, and so is what happens then. What
-FoundationDB does with its knobs is done here with configs: of each field below, half of the seeds
+FoundationDB does with its knobs is done here with configs: of each field below, three of four seeds
 keep the size that it has, the others take one of those in its line. In a quarter of the seeds every
 field keeps its size. A line ends with the smallest size with which a cluster still does its work,
 at whatever speed; a field that promises less where it is small (how many producers are remembered,
@@ -19,7 +19,7 @@ from geminga_simulation.run_control import serves_sizes
 from geminga_simulation.world import World
 
 DEFAULT_PROBABILITY = 0.25
-KEPT_PROBABILITY = 0.5
+KEPT_PROBABILITY = 0.75
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -36,6 +36,10 @@ BOOKIE: Knobs = {
     "block_bytes": (64 * KIB, 512, 1),
     "ledgers_cached_max": (4, 1),
     "reads_queued_max": (8, 1),
+    "entry_log_batch_bytes": (4 * KIB, 1),
+    "entry_logs_open_max": (3, 1),
+    "long_polls_max": (3, 1),
+    "confirmed_remembered_max": (3, 1),
 }
 # How many journals and ledger directories a bookie has.
 JOURNALS: Sequence[int] = (2, 3)
@@ -62,11 +66,17 @@ BROKER: Knobs = {
     "policies.log.read_bytes_max": (2 * KIB, 1),
     "policies.log.read_entries_max": (7, 1),
     "policies.log.fetched_bytes_max": (4 * KIB, 1),
+    "policies.log.readers_max": (2, 1),
     "policies.publishing.deduplication_snapshot_entries": (1000, 1),
     "policies.delayed.bucket_messages_min": (50_000, 2),
     "policies.delayed.bucket_messages_max": (20, 3),
     "policies.delayed.segment_messages_max": (5000, 1),
     "sessions.concurrent_lookup_requests_max": (3, 1),
+    "sessions.pending_bytes_max": (KIB, 0),
+    "sessions.publish_buffer_bytes_max": (2 * KIB, 0),
+    "sessions.commands_in_progress_max": (3, 0),
+    "sessions.unflushed_bytes_max": (2 * KIB, 0),
+    "sessions.write_buffer_bytes_high": (2 * KIB, 0),
     "replication.pending_messages_max": (5, 1),
 }
 # Of brokers whose consumers acknowledge all that they get; others would get no more.
@@ -78,11 +88,11 @@ PROXY: Knobs = {"concurrent_lookup_requests_max": (3, 1)}
 # What all producers of a client may hold: half of it takes a message of each, or they would be in
 # each other's way. And what a stream has under way unread.
 CLIENT_MEMORY_BYTES: Sequence[int] = (8 * KIB, 256)
-WINDOW_BYTES: Sequence[int] = (8 * KIB, KIB)
+WINDOW_BYTES: Sequence[int] = (8 * KIB, 2 * KIB)
 
 
 def drawn(config: ConfigT, knobs: Knobs, random: Random) -> ConfigT:
-    """``config`` with about half of the fields of ``knobs`` changed."""
+    """``config`` with some of the fields of ``knobs`` changed."""
     for field, values in knobs.items():
         if random.random() >= KEPT_PROBABILITY:
             config = _with(config, field.split("."), random.choice(values))

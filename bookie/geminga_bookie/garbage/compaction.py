@@ -15,7 +15,6 @@ from contextlib import aclosing
 from geminga_bookie.errors import CorruptFile
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
 from geminga_bookie.storage.checkpoint import Checkpointer
-from geminga_bookie.storage.entry_log import BATCH_BYTES
 from geminga_bookie.storage.index import BlockLocation, Change, LogUsage
 from geminga_bookie.storage.log_scan import ScannedBlock, scan_log
 from geminga_bookie.storage.storage import Storage
@@ -85,7 +84,7 @@ class Compactor:
             async with aclosing(scan) as blocks:
                 async for block in blocks:
                     self._sort(block, batch, ledger_ids)
-                    if sum(at.size for at in batch) >= BATCH_BYTES:
+                    if sum(at.size for at in batch) >= self._storage.entry_log.batch_bytes:
                         moved_bytes += await self._move(batch)
                         batch = []
             moved_bytes += await self._move(batch)
@@ -103,7 +102,7 @@ class Compactor:
         batch: list[BlockLocation] = []
         for at in sorted(known, key=lambda at: at.offset):
             batch.append(at)
-            if sum(each.size for each in batch) >= BATCH_BYTES:
+            if sum(each.size for each in batch) >= self._storage.entry_log.batch_bytes:
                 moved_bytes += await self._move(batch)
                 batch = []
         return moved_bytes + await self._move(batch)

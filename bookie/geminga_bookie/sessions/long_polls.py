@@ -13,8 +13,6 @@ from struct import Struct
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_protocol.bookkeeper.errors import BookieOverloaded, BookieRefusal
 
-# All connections together: about 1 KiB each, with the request and its timer.
-LONG_POLLS_MAX = 10_000
 # Whoever asks to wait longer is answered after this long, and asks again.
 LONG_POLL_S_MAX = 300.0
 
@@ -38,9 +36,10 @@ WhenOver = Callable[[LongPoll, bool], None]
 
 
 class LongPolls:
-    """All readers of a bookie that wait."""
+    """All readers of a bookie that wait, ``waiting_max`` at the most."""
 
-    def __init__(self, last_confirmed: LastConfirmed) -> None:
+    def __init__(self, last_confirmed: LastConfirmed, waiting_max: int) -> None:
+        self._waiting_max = waiting_max
         self._last_confirmed = last_confirmed
         # By ledger, in the order they came. Sessions look whether it is empty before they tell.
         self.waiting: dict[int, dict[LongPoll, None]] = {}
@@ -56,7 +55,7 @@ class LongPolls:
 
         Raises ``BookieOverloaded`` where too many wait.
         """
-        if self._count >= LONG_POLLS_MAX:
+        if self._count >= self._waiting_max:
             raise BookieOverloaded(ledger_id)
         poll = LongPoll(ledger_id, previous_lac, when_over)
         self.waiting.setdefault(ledger_id, {})[poll] = None

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories, Directory
 from geminga_bookie.errors import BookieError, CorruptFile, EntryLogMissing, EntryLogTwice
 from geminga_bookie.formats import entry_log_v1 as layout
@@ -25,11 +26,8 @@ from geminga_runtime.disk import DiskFile
 
 log = logging.getLogger(__name__)
 
-# Written and synced in one go. The journal shares the disk: its syncs must not wait behind a big
-# one of ours.
-BATCH_BYTES = 1024 * 1024
-# Files kept open for reading.
-OPEN_FILES_MAX = 64
+DEFAULTS = BookieConfig()
+
 # Read together with a block's header: the table of most blocks.
 TABLE_PEEK_BYTES = 16 * 1024
 
@@ -79,7 +77,17 @@ class _OpenFile:
 class EntryLog:
     """All entry logs of a bookie. ``find`` or ``open`` it before anything else."""
 
-    def __init__(self, directories: Directories, clock: Clock, *, file_bytes_max: int) -> None:
+    def __init__(
+        self,
+        directories: Directories,
+        clock: Clock,
+        *,
+        file_bytes_max: int,
+        batch_bytes: int = DEFAULTS.entry_log_batch_bytes,
+        open_files_max: int = DEFAULTS.entry_logs_open_max,
+    ) -> None:
+        self.batch_bytes = batch_bytes
+        self._open_files_max = open_files_max
         self._directories = directories
         self._clock = clock
         self._file_bytes_max = file_bytes_max
@@ -219,7 +227,7 @@ class EntryLog:
         for block, master_key in blocks:
             batch.append((block, master_key))
             size += block.content_bytes
-            if size >= BATCH_BYTES:
+            if size >= self.batch_bytes:
                 locations += await self._append_batch(batch)
                 batch = []
                 size = 0
@@ -479,7 +487,7 @@ class EntryLog:
     async def _remember(self, number: int, open_file: _OpenFile) -> None:
         """Keep a file open, and close the one that was used longest ago and is idle."""
         self._open_files[number] = open_file
-        if len(self._open_files) <= OPEN_FILES_MAX:
+        if len(self._open_files) <= self._open_files_max:
             return
         for old_number, old in self._open_files.items():
             if old.readers == 0 and old is not open_file:

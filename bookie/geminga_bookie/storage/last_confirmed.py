@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from struct import Struct
 
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.errors import NoSuchEntry, NoSuchLedger
@@ -20,16 +21,17 @@ from geminga_protocol.bookkeeper.v2 import LAST_ENTRY
 _LAC = Struct(">q")
 _ENTRY_LAC_OFFSET = 16
 _EXPLICIT_LAC_OFFSET = 8
-# Ledgers whose answers are remembered: those that somebody reads.
-REMEMBERED_MAX = 10_000
 NOTHING_CONFIRMED = -1
 
 
 class LastConfirmed:
     """Answers for the ledgers of one bookie; no answer is less than an earlier one."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(
+        self, storage: Storage, remembered_max: int = BookieConfig().confirmed_remembered_max
+    ) -> None:
         self._storage = storage
+        self._remembered_max = remembered_max
         # By ledger: the flushed entry that was looked at, and the highest answer given so far.
         self._told: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
@@ -75,7 +77,7 @@ class LastConfirmed:
     def _remember(self, ledger_id: int, looked_at: int, lac: int) -> int:
         self._told[ledger_id] = looked_at, lac
         self._told.move_to_end(ledger_id)
-        if len(self._told) > REMEMBERED_MAX:
+        if len(self._told) > self._remembered_max:
             self._told.popitem(last=False)
         return lac
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from geminga_protocol.bookkeeper.codes import FRAME_BYTES_MAX_DEFAULT
-from geminga_server.config import Upstream
+from geminga_server.config import INTERNAL, Upstream
 
 MIB = 1024 * 1024
 # What the broker can write in front of entries, by the names of upstream's classes for it.
@@ -117,3 +117,6 @@ class ManagedLedgerConfig:
     """Entries that are read from bookies at once."""
     fetched_bytes_max: Annotated[int, Gt(0)] = 128 * MIB
     """What all subscriptions together keep of entries that were read from bookies and not sent."""
+    # Ledgers of a log that are kept open to be read: cursors that catch up at different places need
+    # one each. A reader is some hundred bytes; one too few costs an open for every read.
+    readers_max: Annotated[int, INTERNAL] = 16

@@ -21,10 +21,6 @@ from geminga_broker.managed_ledger.positions import EARLIEST, Entry, EntryId, Po
 from geminga_ledger import EntryCorrupt, LedgerError, LedgerReader, Ledgers
 from geminga_runtime.coordination import CoordinationError
 
-# Cursors of one log that catch up at different places need one each. A reader is some hundred
-# bytes; one too few costs an open for every read.
-READERS_MAX = 16
-
 
 class LogReader:
     """Reads the log ``name``, which has the ledgers of ``chain`` from the moment it is open.
@@ -39,6 +35,7 @@ class LogReader:
         "_ledgers",
         "_name",
         "_readers",
+        "_readers_max",
         "bytes_max",
         "chain",
         "entries_max",
@@ -59,6 +56,7 @@ class LogReader:
         # What one read asks bookies for at most; of these bytes, at least one entry.
         self.entries_max = config.read_entries_max
         self.bytes_max = config.read_bytes_max
+        self._readers_max = config.readers_max
         self._name = name
         self._ledgers = ledgers
         self._cached = cached
@@ -162,7 +160,7 @@ class LogReader:
         """Take a reader that was opened elsewhere; the one longest unused makes room."""
         self._readers.pop(reader.ledger_id, None)
         self._readers[reader.ledger_id] = reader
-        if len(self._readers) > READERS_MAX:
+        if len(self._readers) > self._readers_max:
             del self._readers[next(iter(self._readers))]
 
     def forget(self, ledger_id: int) -> None:

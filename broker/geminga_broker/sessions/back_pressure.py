@@ -11,15 +11,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from geminga_broker.sessions.config import SessionConfig
 from geminga_runtime.clock import Clock
 
-# Bytes published and not yet durable, over which the socket is not read.
-PENDING_BYTES_MAX = 16 * 1024 * 1024
-# The same over all connections of the broker.
-PUBLISH_BUFFER_BYTES_MAX = 128 * 1024 * 1024
-# Commands (lookups, subscribes ...) in progress at once on one connection: a client that sends more
-# without waiting is not read until some are done.
-COMMANDS_IN_PROGRESS_MAX = 5_000
 # A client that publishes too fast is not read; so often is it looked whether it still must not.
 THROTTLE_REVIEW_S = 1.0
 
@@ -37,12 +31,19 @@ class PublishBuffer:
 class BackPressure:
     """Decides whether one client is read, and pauses and resumes its transport."""
 
-    def __init__(self, transport: asyncio.Transport, buffer: PublishBuffer, clock: Clock) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        buffer: PublishBuffer,
+        clock: Clock,
+        config: SessionConfig,
+    ) -> None:
         self.is_reading_paused = False
         self.is_client_slow = False
         self._transport = transport
         self._buffer = buffer
         self._clock = clock
+        self._config = config
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._pending_bytes = 0
@@ -62,7 +63,7 @@ class BackPressure:
         self._pending_bytes -= size_bytes
         buffer = self._buffer
         buffer.pending_bytes -= size_bytes
-        if buffer.held_back and buffer.pending_bytes <= PUBLISH_BUFFER_BYTES_MAX // 2:
+        if buffer.held_back and buffer.pending_bytes <= self._config.publish_buffer_bytes_max // 2:
             for held_back in list(buffer.held_back):
                 held_back.review()
 
@@ -103,14 +104,14 @@ class BackPressure:
         """Stop reading the socket while too much is under way, go on when half of it is done."""
         if self._is_closed:
             return
-        buffer = self._buffer
+        buffer, config = self._buffer, self._config
         if not self.is_reading_paused:
             if (
                 self.is_client_slow
                 or self._throttles
-                or self._pending_bytes > PENDING_BYTES_MAX
-                or buffer.pending_bytes > PUBLISH_BUFFER_BYTES_MAX
-                or self._commands > COMMANDS_IN_PROGRESS_MAX
+                or self._pending_bytes > config.pending_bytes_max
+                or buffer.pending_bytes > config.publish_buffer_bytes_max
+                or self._commands > config.commands_in_progress_max
             ):
                 self.is_reading_paused = True
                 buffer.held_back[self] = None
@@ -118,9 +119,9 @@ class BackPressure:
         elif (
             not self.is_client_slow
             and not self._throttles
-            and self._pending_bytes <= PENDING_BYTES_MAX // 2
-            and buffer.pending_bytes <= PUBLISH_BUFFER_BYTES_MAX // 2
-            and self._commands <= COMMANDS_IN_PROGRESS_MAX
+            and self._pending_bytes <= config.pending_bytes_max // 2
+            and buffer.pending_bytes <= config.publish_buffer_bytes_max // 2
+            and self._commands <= config.commands_in_progress_max
         ):
             self.is_reading_paused = False
             buffer.held_back.pop(self, None)

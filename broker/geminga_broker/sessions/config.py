@@ -8,7 +8,9 @@ from typing import Annotated
 from annotated_types import Ge, Gt
 
 from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES, MAX_MESSAGE_BYTES_DEFAULT
-from geminga_server.config import Upstream
+from geminga_server.config import INTERNAL, Upstream
+
+MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,18 @@ class SessionConfig:
     ] = False
     """Clients that know it are sent what the broker wrote in front of an entry along with its
     messages."""
+
+    # Bytes published on one connection and not yet durable, over which its socket is not read.
+    pending_bytes_max: Annotated[int, INTERNAL] = 16 * MIB
+    # The same over all connections of the broker.
+    publish_buffer_bytes_max: Annotated[int, INTERNAL] = 128 * MIB
+    # Commands (lookups, subscribes ...) in progress at once on one connection: a client that sends
+    # more without waiting is not read until some are done.
+    commands_in_progress_max: Annotated[int, INTERNAL] = 5_000
+    # Delivered bytes collected before they go to the transport without waiting for the loop.
+    unflushed_bytes_max: Annotated[int, INTERNAL] = MIB
+    # Above this many bytes in the transport, consumers on this connection get nothing more.
+    write_buffer_bytes_high: Annotated[int, INTERNAL] = 4 * MIB
 
     @property
     def frame_bytes_max(self) -> int:

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import asyncio
 
-# Delivered bytes collected before they are handed to the transport without waiting for the loop.
-UNFLUSHED_BYTES_MAX = 1024 * 1024
+from geminga_broker.sessions.config import SessionConfig
+
 # Pieces that are larger on average go to the transport one by one: joining them would copy them.
 JOINED_BYTES_MAX = 4096
-# Above this many bytes in the transport, consumers on this connection get nothing more.
-WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
 
 
 class Outbox:
     """The writing side of a connection. ``frames`` is one list for the connection's whole life."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, config: SessionConfig) -> None:
         self.frames: list[bytes] = []
         self.is_closed = False
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._delivered_bytes = 0  # of what is in ``frames``
         self._is_flush_scheduled = False
-        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self._unflushed_bytes_max = config.unflushed_bytes_max
+        transport.set_write_buffer_limits(high=config.write_buffer_bytes_high)
 
     def send(self, frame: bytes) -> None:
         """Queue ``frame``; it is written before the loop turns."""
@@ -42,7 +41,7 @@ class Outbox:
     def delivered(self, size_bytes: int) -> None:
         """Messages of ``size_bytes`` were put in ``frames``: written at once when they are many."""
         self._delivered_bytes += size_bytes
-        if self._delivered_bytes > UNFLUSHED_BYTES_MAX:
+        if self._delivered_bytes > self._unflushed_bytes_max:
             self._write_out()
         else:
             self.flush_soon()

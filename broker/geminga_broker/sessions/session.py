@@ -51,8 +51,10 @@ class Session:
         self.forwarded: Forwarded | None = None
         # Neither slow nor closed: an attribute, for dispatchers read it with every run.
         self.is_writable = True
-        self._outbox = Outbox(transport)
-        self._pressure = BackPressure(transport, context.publish_buffer, context.clock)
+        self._outbox = Outbox(transport, context.config)
+        self._pressure = BackPressure(
+            transport, context.publish_buffer, context.clock, context.config
+        )
         self._requests = Requests(
             self._outbox,
             self._pressure,

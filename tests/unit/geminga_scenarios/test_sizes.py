@@ -22,7 +22,7 @@ from geminga_simulation.world import World
 SEEDS = 40
 
 
-def value(config: object, field: str) -> Any:  # noqa: ANN401 -- whatever the field has
+def value(config: object, field: str) -> Any:
     return reduce(getattr, field.split("."), config)
 
 

@@ -9,7 +9,6 @@ import pytest
 from tests.unit.geminga_bookie.fakes import KEY, make_entry
 from tests.unit.geminga_bookie.host import Host
 
-from geminga_bookie.sessions import long_polls as module
 from geminga_bookie.sessions.long_polls import LongPoll, LongPolls
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.storage import Storage
@@ -21,9 +20,9 @@ _IDS = Struct(">qq")
 class Waits:
     """Waits on a bookie's storage, and how those that are over ended."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *, waiting_max: int = 100) -> None:
         self.storage = storage
-        self.polls = LongPolls(LastConfirmed(storage))
+        self.polls = LongPolls(LastConfirmed(storage), waiting_max)
         self.ended: list[tuple[LongPoll, bool]] = []
 
     def wait(self, ledger_id: int, previous_lac: int, timeout_s: float = 1.0) -> LongPoll:
@@ -93,10 +92,9 @@ async def test_a_ledger_that_is_not_there_is_no_news() -> None:
         assert waits.ended == []
 
 
-async def test_more_waits_than_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONG_POLLS_MAX", 1)
+async def test_more_waits_than_allowed_are_refused() -> None:
     async with Host().bookie() as bookie:
-        waits = Waits(bookie.storage)
+        waits = Waits(bookie.storage, waiting_max=1)
         first = waits.wait(1, -1)
         with pytest.raises(BookieOverloaded):
             waits.wait(2, -1)

@@ -182,9 +182,8 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         assert took_s < 3.1
 
 
-async def test_too_many_waits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_polls, "LONG_POLLS_MAX", 2)
-    host = Host()
+async def test_too_many_waits_are_refused() -> None:
+    host = Host(long_polls_max=2)
     async with host.bookie():
         client = V3Client(host.network.connect_client())
         await client.ask(add(1, 0))

@@ -20,7 +20,6 @@ from geminga_bookie.formats.entry_log_v1 import (
     cut_blocks,
     file_name,
 )
-from geminga_bookie.storage import entry_log as module
 from geminga_bookie.storage.entry_log import EntryLog, LogRemoved
 from geminga_bookie.storage.index import LogEnd, LogUsage
 from geminga_simulation.clock import SimulatedClock
@@ -78,9 +77,10 @@ async def test_files_follow_each_other_at_the_size_limit_and_are_all_read() -> N
     await log.close()
 
 
-async def test_only_so_many_files_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "OPEN_FILES_MAX", 3)
-    log = entry_log(MemoryDisk(), file_bytes_max=1)
+async def test_only_so_many_files_stay_open() -> None:
+    log = EntryLog(
+        Directories([("", MemoryDisk())]), SimulatedClock(), file_bytes_max=1, open_files_max=3
+    )
     await log.open(None, {})
     locations = [(await log.append(blocks(5, {number: b"x"})))[0] for number in range(10)]
     for location in locations * 2:

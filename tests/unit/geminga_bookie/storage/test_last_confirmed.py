@@ -7,7 +7,6 @@ from tests.unit.geminga_bookie.fakes import KEY, make_add, make_entry
 from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.v3_requests import explicit_lac
 
-from geminga_bookie.storage import last_confirmed as module
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_protocol.bookkeeper.errors import NoSuchEntry, NoSuchLedger
 from geminga_protocol.bookkeeper.v2 import Flag
@@ -101,10 +100,9 @@ async def test_an_entry_that_is_none_says_nothing() -> None:
         assert LastConfirmed(bookie.storage).find(1) == -1
 
 
-async def test_so_many_ledgers_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED_MAX", 2)
+async def test_so_many_ledgers_are_remembered_and_no_more() -> None:
     async with Host().bookie() as bookie:
-        told = LastConfirmed(bookie.storage)
+        told = LastConfirmed(bookie.storage, remembered_max=2)
         for ledger_id in range(5):
             bookie.storage.set_explicit_lac(ledger_id, KEY, explicit_lac(ledger_id, 4))
             assert told.find(ledger_id) == 4

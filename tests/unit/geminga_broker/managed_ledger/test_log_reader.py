@@ -17,10 +17,12 @@ from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfi
 from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_broker.managed_ledger.log_cache import LogCache
-from geminga_broker.managed_ledger.log_reader import READERS_MAX, LogReader, LogScan
+from geminga_broker.managed_ledger.log_reader import LogReader, LogScan
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
 from geminga_ledger import EntryCorrupt, Ledgers, NoSuchLedger
 from geminga_runtime.coordination import ConnectionLost
+
+CONFIG = ManagedLedgerConfig()
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def reader(ledgers: MemoryLedgers, cached: LogCache) -> LogReader:
         ledgers=cast(Ledgers, ledgers),
         cached=cached,
         fetched_budget=FetchedBudget(0),
-        config=ManagedLedgerConfig(),
+        config=CONFIG,
     )
     reader.chain = LedgerChain(LedgerSpan(ledger_id, entries=2) for ledger_id in range(20))
     return reader
@@ -71,10 +73,10 @@ async def test_a_ledger_that_grows_is_not_opened_again(
 async def test_the_reader_longest_unused_makes_room(
     reader: LogReader, ledgers: MemoryLedgers
 ) -> None:
-    for ledger_id in range(READERS_MAX):
+    for ledger_id in range(CONFIG.readers_max):
         await read(reader, ledger_id)
     await read(reader, 0)
-    await read(reader, READERS_MAX)
+    await read(reader, CONFIG.readers_max)
     ledgers.opened.clear()
     await read(reader, 0)
     assert ledgers.opened == []

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
-import pytest
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 from tests.unit.geminga_broker.sessions.stand_ins import FrameClient
 
-from geminga_broker.sessions import back_pressure, outbox
 from geminga_broker.sessions.back_pressure import THROTTLE_REVIEW_S
 from geminga_broker.sessions.context import SessionContext
 
@@ -18,9 +17,9 @@ Settle = Callable[[], Awaitable[None]]
 
 
 async def test_a_client_that_never_reads_is_not_read_either(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, context: SessionContext
 ) -> None:
-    monkeypatch.setattr(outbox, "WRITE_HIGH_WATER_BYTES", 64 * 1024)
+    context.config = replace(context.config, write_buffer_bytes_high=64 * 1024)
     client = connect()
     client.transport.is_stuck = True
     asked = 0
@@ -87,9 +86,9 @@ async def test_a_session_that_ends_while_it_is_not_read_is_not_held_back_any_mor
 
 
 async def test_commands_without_end_stop_the_reading_until_some_are_done(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, context: SessionContext
 ) -> None:
-    monkeypatch.setattr(back_pressure, "COMMANDS_IN_PROGRESS_MAX", 10)
+    context.config = replace(context.config, commands_in_progress_max=10)
     client = connect()
     for asked in range(11):
         assert client.is_read(), asked
@@ -100,11 +99,9 @@ async def test_commands_without_end_stop_the_reading_until_some_are_done(
 
 
 async def test_all_who_wait_for_the_common_buffer_are_read_again_when_half_of_it_is_free(
-    connect: Connect,
-    context: SessionContext,
-    monkeypatch: pytest.MonkeyPatch,
+    connect: Connect, context: SessionContext
 ) -> None:
-    monkeypatch.setattr(back_pressure, "PUBLISH_BUFFER_BYTES_MAX", 100)
+    context.config = replace(context.config, publish_buffer_bytes_max=100)
     publisher, other = connect(), connect()
     publisher.session.published(101)
     other.say("pong")

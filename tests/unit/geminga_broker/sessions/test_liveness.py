@@ -9,9 +9,12 @@ import pytest
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 from tests.unit.geminga_broker.sessions.stand_ins import FrameClient
 
+from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.sessions.context import SessionContext
-from geminga_broker.sessions.outbox import WRITE_HIGH_WATER_BYTES
 from geminga_broker.topics.directory import TopicDirectory
+
+# More than a connection's buffer takes.
+TOO_MUCH = bytes(2 * SessionConfig().write_buffer_bytes_high)
 
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]
@@ -23,7 +26,7 @@ async def test_a_client_that_takes_nothing_for_a_keep_alive_interval_is_given_up
     stuck, slow = connect(), connect()
     for client in (stuck, slow):
         client.transport.is_stuck = True
-        client.session.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
+        client.session.send(TOO_MUCH)
     await asyncio.sleep(1.5 * context.config.keepalive_s)
     slow.transport.take(1024)
     await asyncio.sleep(context.config.keepalive_s)
@@ -37,7 +40,7 @@ async def test_a_stuck_client_makes_room_for_another_at_once(
     client = connect()
     await settle()
     client.transport.is_stuck = True
-    client.session.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
+    client.session.send(TOO_MUCH)
     await settle()
     assert not await client.session.is_alive()
     assert client.transport.is_aborted
@@ -80,7 +83,7 @@ async def test_a_client_that_caught_up_in_between_is_not_given_up_when_it_is_slo
     await asyncio.sleep(1)
     for _ in range(3):
         client.transport.is_stuck = True
-        client.session.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
+        client.session.send(TOO_MUCH)
         await asyncio.sleep(context.config.keepalive_s)
         client.transport.take(client.transport.unsent_bytes)
     assert not client.transport.is_aborted

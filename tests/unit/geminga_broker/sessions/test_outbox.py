@@ -7,12 +7,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from geminga_broker.sessions.outbox import (
-    JOINED_BYTES_MAX,
-    UNFLUSHED_BYTES_MAX,
-    WRITE_HIGH_WATER_BYTES,
-    Outbox,
-)
+from geminga_broker.sessions.config import SessionConfig
+from geminga_broker.sessions.outbox import JOINED_BYTES_MAX, Outbox
+
+CONFIG = SessionConfig()
 
 
 class NotingTransport(asyncio.Transport):
@@ -50,8 +48,8 @@ def transport() -> NotingTransport:
 async def test_frames_of_one_turn_leave_in_order_with_one_write(
     transport: NotingTransport,
 ) -> None:
-    outbox = Outbox(transport)
-    assert transport.high == WRITE_HIGH_WATER_BYTES
+    outbox = Outbox(transport, CONFIG)
+    assert transport.high == CONFIG.write_buffer_bytes_high
     outbox.send(b"a")
     outbox.frames += [b"b", b"c"]
     outbox.delivered(2)
@@ -67,7 +65,7 @@ async def test_frames_of_one_turn_leave_in_order_with_one_write(
 async def test_large_messages_are_written_without_being_joined(
     transport: NotingTransport,
 ) -> None:
-    outbox = Outbox(transport)
+    outbox = Outbox(transport, CONFIG)
     pieces = [bytes(JOINED_BYTES_MAX + 1)] * 3
     outbox.frames += pieces
     outbox.delivered(3 * (JOINED_BYTES_MAX + 1))
@@ -79,9 +77,9 @@ async def test_large_messages_are_written_without_being_joined(
 
 
 async def test_many_delivered_bytes_do_not_wait_for_the_loop(transport: NotingTransport) -> None:
-    outbox = Outbox(transport)
+    outbox = Outbox(transport, CONFIG)
     outbox.frames.append(b"x")
-    outbox.delivered(UNFLUSHED_BYTES_MAX)
+    outbox.delivered(CONFIG.unflushed_bytes_max)
     assert not transport.writes
     outbox.delivered(1)
     assert transport.writes == [[b"x"]]
@@ -92,7 +90,7 @@ async def test_many_delivered_bytes_do_not_wait_for_the_loop(transport: NotingTr
 async def test_what_is_queued_is_written_before_the_end_and_nothing_after_it(
     transport: NotingTransport,
 ) -> None:
-    outbox = Outbox(transport)
+    outbox = Outbox(transport, CONFIG)
     outbox.send(b"last words")
     outbox.close()
     assert (transport.writes, transport.ends) == ([b"last words"], ["close"])
@@ -104,7 +102,7 @@ async def test_what_is_queued_is_written_before_the_end_and_nothing_after_it(
 
 @pytest.mark.parametrize("end", [Outbox.lost, Outbox.abort])
 async def test_a_lost_connection_is_not_written_to(transport: NotingTransport, end: object) -> None:
-    outbox = Outbox(transport)
+    outbox = Outbox(transport, CONFIG)
     outbox.send(b"too late")
     assert callable(end)
     end(outbox)
