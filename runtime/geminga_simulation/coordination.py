@@ -23,11 +23,13 @@ from typing import cast
 from geminga_simulation.canary import CHANCES_PER_STRIKE
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import CoordinationConditions
-from geminga_simulation.coordination_session import SimulatedSession, Watch
+from geminga_simulation.coordination_requests import Watch
+from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.incarnation import Incarnation
 from geminga_simulation.loop import SimulatedLoop, running_loop
 from geminga_simulation.node_tree import Event, NodeTree
 from geminga_simulation.trace import Trace
+from geminga_simulation.write_troubles import WriteTroubles
 
 SESSION_TIMEOUT_S_DEFAULT = 6.0
 # Clients ping when a third of the time-out has passed in silence.
@@ -74,6 +76,7 @@ class SimulatedZooKeeper:
         self.loop = cast(SimulatedLoop, loop)
         self.random = loop.stream(name)
         self.conditions = conditions or CoordinationConditions()
+        self.troubles = WriteTroubles(loop.stream(f"troubles of {name}"))
         self.context = loop.incarnate(name).context
         clock = SimulatedClock(loop if isinstance(loop, SimulatedLoop) else None)
         self.tree = NodeTree(self._tell, clock.wall_ms)

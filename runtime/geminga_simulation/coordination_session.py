@@ -35,13 +35,17 @@ from geminga_runtime.coordination import (
     operation_bytes,
 )
 from geminga_simulation.conditions import CoordinationConditions
+from geminga_simulation.coordination_requests import Request, Watch
 from geminga_simulation.incarnation import CURRENT
 from geminga_simulation.loop import SimulatedLoop
 from geminga_simulation.node_tree import NodeTree
+from geminga_simulation.write_troubles import Trouble, WriteTroubles
 
 ResultT = TypeVar("ResultT")
 
 CONNECT_TIMEOUT_S = 10.0
+# How late is late, of a write that meets with it.
+TROUBLE_LATE_S_MAX = 1.0
 
 
 class Server(Protocol):
@@ -52,6 +56,7 @@ class Server(Protocol):
     conditions: CoordinationConditions
     context: Context
     tree: NodeTree
+    troubles: WriteTroubles
     value_watches: dict[str, list[Watch]]
     children_watches: dict[str, list[Watch]]
     isolated_hosts: dict[str, None]
@@ -69,6 +74,10 @@ class Server(Protocol):
         """End a session at its own wish."""
         ...
 
+    def expire(self, client: SimulatedSession) -> None:
+        """End a session, and its connection."""
+        ...
+
     def count_silence(self, session_id: int, timeout_s: float) -> float:
         """Count from now on how long a session is silent; how long it has been already."""
         ...
@@ -80,51 +89,6 @@ class Server(Protocol):
     def delay_s(self) -> float:
         """How long the next message takes."""
         ...
-
-
-class Watch:
-    """Somebody wants to hear of the next change, once."""
-
-    __slots__ = ("is_spent", "on_change", "session")
-
-    def __init__(self, session: SimulatedSession, on_change: OnChange) -> None:
-        self.session = session
-        self.on_change = on_change
-        self.is_spent = False
-
-
-class Request:
-    """One question on its way: what the server does for it, and who waits for the answer."""
-
-    __slots__ = ("future", "is_write", "path", "timer", "watch", "watches", "work")
-
-    def __init__(
-        self,
-        path: str,
-        work: Callable[[], object],
-        future: asyncio.Future[object],
-        watch: Watch | None,
-        watches: dict[str, list[Watch]] | None,
-        *,
-        is_write: bool,
-    ) -> None:
-        self.path = path
-        self.is_write = is_write
-        self.work = work
-        self.future = future
-        self.watch = watch
-        self.watches = watches
-        self.timer: asyncio.TimerHandle | None = None
-
-    def settle(self, result: object, error: CoordinationError | None) -> None:
-        """Answer it, unless nobody waits any more."""
-        if self.timer is not None:
-            self.timer.cancel()
-        if not self.future.done():
-            if error is None:
-                self.future.set_result(result)
-            else:
-                self.future.set_exception(error)
 
 
 class SimulatedSession:
@@ -233,7 +197,7 @@ class SimulatedSession:
 
         for _ in range(MAKE_PARENTS_ATTEMPTS_MAX):
             try:
-                return await self._ask_to_change(path, work)
+                return await self._ask_to_change("create", path, work)
             except NodeMissing:
                 if not make_parents:
                     raise
@@ -268,11 +232,13 @@ class SimulatedSession:
     async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
         """As ``Coordination.set``."""
         check_size(path, len(value))
-        return await self._ask_to_change(path, lambda: self._server.tree.set(path, value, version))
+        tree = self._server.tree
+        return await self._ask_to_change("set", path, lambda: tree.set(path, value, version))
 
     async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
         """As ``Coordination.delete``."""
-        await self._ask_to_change(path, lambda: self._server.tree.delete(path, version))
+        tree = self._server.tree
+        await self._ask_to_change("delete", path, lambda: tree.delete(path, version))
 
     async def transaction(self, operations: Sequence[Operation]) -> None:
         """As ``Coordination.transaction``."""
@@ -281,12 +247,16 @@ class SimulatedSession:
         batch = tuple(operations)
         check_size(batch[0].path, sum(map(operation_bytes, batch)))
         tree = self._server.tree
-        await self._ask_to_change(batch[0].path, lambda: tree.transaction(batch, self._session_id))
+        await self._ask_to_change(
+            "transaction", batch[0].path, lambda: tree.transaction(batch, self._session_id)
+        )
 
     # --- requests ---------------------------------------------------------------------------
 
-    def _ask_to_change(self, path: str, work: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
-        return self._ask(path, work, is_write=True)
+    def _ask_to_change(
+        self, verb: str, path: str, work: Callable[[], ResultT]
+    ) -> asyncio.Future[ResultT]:
+        return self._ask(path, work, verb=verb)
 
     def _ask(
         self,
@@ -295,13 +265,13 @@ class SimulatedSession:
         on_change: OnChange | None = None,
         watches: dict[str, list[Watch]] | None = None,
         *,
-        is_write: bool = False,
+        verb: str = "",
     ) -> asyncio.Future[ResultT]:
         """Send a request, now or when there is a connection; the future has its answer."""
         loop = self._server.loop
         future = loop.create_future()
         watch = None if on_change is None else Watch(self, on_change)
-        request = Request(path, work, future, watch, watches, is_write=is_write)
+        request = Request(path, work, future, watch, watches, verb=verb)
         if self.is_over:
             if self.incarnation.is_alive:
                 request.settle(None, ConnectionLost("the session is closed"))
@@ -326,16 +296,38 @@ class SimulatedSession:
         self._arrival_s = max(self._arrival_s, server.loop.time() + server.delay_s())
         if conditions.late_probability and chance.random() < conditions.late_probability:
             self._arrival_s += chance.random() * conditions.late_s_max
-        server.loop.call_at(self._arrival_s, self._arrive, self._link, context=server.context)
         loss_probability = conditions.loss_probability
-        if request.is_write:
+        if request.verb:
             loss_probability += conditions.write_loss_probability
+            request.trouble = server.troubles.meet(request.verb, request.path)
+            if request.trouble is Trouble.LATE:
+                self._arrival_s += chance.random() * TROUBLE_LATE_S_MAX
+        server.loop.call_at(self._arrival_s, self._arrive, self._link, context=server.context)
         if loss_probability and chance.random() < loss_probability:
             self.cut_link()
 
     def _arrive(self, link: int) -> None:
-        if link == self._link:
-            self._serve(self._requests.popleft())
+        if link != self._link:
+            return
+        request = self._requests.popleft()
+        match request.trouble:
+            case Trouble.REFUSED:
+                self._requests.clear()  # nothing behind it may arrive either
+                self.cut_link()
+            case Trouble.UNANSWERED:
+                self._serve(request)
+                self.cut_link()
+            case Trouble.EXPIRED:
+                self._server.expire(self)
+            case Trouble.EXPIRED_BEHIND:
+                self._serve(request)
+                self._server.expire(self)
+            case Trouble.ANSWERED_LATE:
+                late_s = self._server.random.random() * TROUBLE_LATE_S_MAX
+                self._answer_s = max(self._answer_s, self._server.loop.time()) + late_s
+                self._serve(request)
+            case _:
+                self._serve(request)
 
     def _serve(self, request: Request) -> None:
         """At the server: do it, leave the watch, answer. A session that has expired gets the end of

@@ -27,6 +27,7 @@ from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.host import Host
 from geminga_simulation.run_control import RUN_CONTROL, RunControl, chosen_from, dishes_of
 from geminga_simulation.world import ZOOKEEPER, World
+from geminga_simulation.write_troubles import Trouble
 
 # Conditions that are bad enough to matter and good enough for work to be done.
 ROUGH_NETWORK = NetworkConditions(
@@ -68,6 +69,8 @@ class FaultMenu(Conditions):
     back) with ``silent_probability``. A session that expires is told so by the end of its
     connection, which with ``unnoticed_probability`` comes up to ``unnoticed_s_max`` later.
     A swizzle cuts all links of one host, one after the other, and heals them in another order.
+    A coordination step is one write to ZooKeeper that fails, is doubtful or late, rather of a kind
+    that is seldom written (``write_troubles.py``).
     """
 
     crash_rate: float = 0.0
@@ -81,6 +84,7 @@ class FaultMenu(Conditions):
     session_loss_rate: float = 0.0
     session_expiry_rate: float = 0.0
     zookeeper_restart_rate: float = 0.0
+    coordination_step_rate: float = 0.0
     disk_stall_rate: float = 0.0
     disk_failure_rate: float = 0.0
     clock_jump_rate: float = 0.0
@@ -131,6 +135,7 @@ FULL_MENU = FaultMenu(
     session_loss_rate=0.3,
     session_expiry_rate=0.1,
     zookeeper_restart_rate=0.1,
+    coordination_step_rate=2.0,
     disk_stall_rate=0.1,
     disk_failure_rate=0.2,
     clock_jump_rate=0.1,
@@ -175,6 +180,7 @@ class FaultInjector:
             "session_loss": self._session_loss,
             "session_expiry": self._session_expiry,
             "zookeeper_restart": self._zookeeper_restart,
+            "coordination_step": self._coordination_step,
             "disk_stall": self._disk_stall,
             "disk_failure": self._disk_failure,
             "clock_jump": self._clock_jump,
@@ -202,6 +208,8 @@ class FaultInjector:
             self._bring_up(host)
         for zookeeper in list(self._away):
             self._come_back(zookeeper)
+        for zookeeper in self._world.zookeepers:
+            zookeeper.troubles.clear()
 
     def _set_conditions(
         self, network: NetworkConditions, disk: DiskConditions, coordination: CoordinationConditions
@@ -319,6 +327,12 @@ class FaultInjector:
         if zookeeper in self._away:
             del self._away[zookeeper]
             zookeeper.come_back(keeps_sessions=True)
+
+    def _coordination_step(self) -> None:
+        sessions = self._sessions()
+        if sessions:
+            zookeeper, _ = self._random.choice(sessions)
+            zookeeper.troubles.plan(self._random.choice(list(Trouble)), self._world.note)
 
     def _disk_stall(self) -> None:
         seconds = self._random.random() * self._menu.disk_stall_s_max

@@ -76,6 +76,7 @@ def test_everything_on_the_menu_is_served_and_cleared_away() -> None:
         "ZooKeeper is restarted",
         "is slow for",
         "reads of",
+        "create of /n- ",
     ):
         assert dish in text
 

@@ -14,12 +14,14 @@ from geminga_simulation.run_control import RunControl, controlled, dish_names, d
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World
 
-BUSY = replace(FULL_MENU, crash_rate=5.0, reset_rate=0.0)
+BUSY = replace(FULL_MENU, crash_rate=3.0, pause_rate=3.0, reset_rate=0.0)
 STORY_S = 20.0
+# Which seed draws what changes with every new dish.
+SEED = next(seed for seed in range(100) if BUSY.drawn(Random(seed)).pause_rate)
 
 
 async def story() -> None:
-    random = Random(1)
+    random = Random(SEED)
     async with World() as world:
         hosts = [world.host(f"host-{number}") for number in range(3)]
         for host in hosts:
@@ -48,7 +50,7 @@ def test_of_a_failed_story_is_known_what_was_done_and_when_it_ended() -> None:
     control = told(RunControl())
     assert control.loop is not None
     assert control.loop.time() >= STORY_S
-    assert control.dishes == dishes_of(BUSY.drawn(Random(1)))
+    assert control.dishes == dishes_of(BUSY.drawn(Random(SEED)))
     kinds = " ".join(text for _, text in control.events)
     assert "stands still" in kinds
     assert all(at < STORY_S or "starts" in text for at, text in control.events)
