@@ -8,6 +8,9 @@ connection breaks; a session that heard nothing for most of its time-out is give
 server ends it, and a new one begun. A host that is paused cannot give up in time: then the server
 ends the session first, as in the real world.
 
+``fall_behind`` makes some sessions those of a follower that hears of changes later than the leader;
+at all other times nothing tells one server from another.
+
 Heartbeats are no events here: the server counts a session's silence from a chance moment within
 the ping interval before it began. The tree itself is ``node_tree.py``, the client's side
 ``coordination_session.py``.
@@ -16,6 +19,7 @@ the ping interval before it began. The tree itself is ``node_tree.py``, the clie
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from contextvars import copy_context
 from random import Random
 from typing import cast
@@ -23,7 +27,7 @@ from typing import cast
 from geminga_simulation.canary import CHANCES_PER_STRIKE
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import CoordinationConditions
-from geminga_simulation.coordination_requests import Watch
+from geminga_simulation.coordination_requests import Follower, Replica, Watch
 from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.incarnation import Incarnation
 from geminga_simulation.loop import SimulatedLoop, running_loop
@@ -80,8 +84,8 @@ class SimulatedZooKeeper:
         self.context = loop.incarnate(name).context
         clock = SimulatedClock(loop if isinstance(loop, SimulatedLoop) else None)
         self.tree = NodeTree(self._tell, clock.wall_ms)
-        self.value_watches: dict[str, list[Watch]] = {}
-        self.children_watches: dict[str, list[Watch]] = {}
+        self.leader = Replica(self.tree)
+        self.follower: Follower | None = None
         # A canary: a change wakes nobody now and then.
         self.is_deaf = False
         self.isolated_hosts: dict[str, None] = {}
@@ -120,7 +124,8 @@ class SimulatedZooKeeper:
 
     def watch_count(self, path: str) -> int:
         """How many watches are set on a node, and on the list of its children."""
-        return len(self.value_watches.get(path, ())) + len(self.children_watches.get(path, ()))
+        leader = self.leader
+        return len(leader.value_watches.get(path, ())) + len(leader.children_watches.get(path, ()))
 
     # --- faults -----------------------------------------------------------------------------
 
@@ -160,6 +165,7 @@ class SimulatedZooKeeper:
         self.is_away = True
         for client in self.sessions():
             client.cut_link()
+        self.catch_up()
         for session_id in self._expiries:
             self.stop_silence(session_id)
 
@@ -174,6 +180,35 @@ class SimulatedZooKeeper:
             self.count_silence(session_id, SESSION_TIMEOUT_S_DEFAULT)
         for client in self.sessions():
             client.reconnect_later()
+
+    def fall_behind(self, clients: Collection[SimulatedSession]) -> None:
+        """These sessions are connected to a follower that hears of no change, until ``catch_up``.
+        Those that reconnect meanwhile come to it or to the leader."""
+        assert self.follower is None, "there is one follower, and it lags already"
+        self.follower = Follower(self.tree.copy())
+        connected = [client for client in clients if client.is_link_up]
+        self.leader.move(self.follower, connected)
+        for client in connected:
+            client.replica = self.follower
+
+    def catch_up(self) -> None:
+        """The follower hears of all that it has missed."""
+        follower, self.follower = self.follower, None
+        if follower is None:
+            return
+        for act in follower.behind:
+            act()
+        clients = [client for client in self._clients if client.replica is follower]
+        follower.move(self.leader, clients)
+        for client in clients:
+            client.go_on(self.leader)
+
+    def replica_for(self, client: SimulatedSession) -> Replica:
+        """Which server a session connects to that goes on: none that knows less than it saw."""
+        follower = self.follower
+        if follower is None or client.seen_zxid > follower.tree.zxid:
+            return self.leader
+        return self.random.choice((self.leader, follower))
 
     def silence(self, host: str) -> None:
         """The processes of ``host`` stand still: their pings stop."""
@@ -249,11 +284,12 @@ class SimulatedZooKeeper:
 
     def _tell(self, event: Event, path: str) -> None:
         """A change was made: spend the watches on it."""
-        spent: list[Watch] = []
-        if event is not Event.CHILDREN:
-            spent += self.value_watches.pop(path, ())
-        if event in (Event.CHILDREN, Event.DELETED):
-            spent += self.children_watches.pop(path, ())
+        self._send(self.leader.spend(event, path))
+        follower = self.follower
+        if follower is not None:
+            follower.behind.append(lambda: self._send(follower.spend(event, path)))
+
+    def _send(self, spent: list[Watch]) -> None:
         for watch in spent:
             if self.is_deaf and self.random.randrange(CHANCES_PER_STRIKE) == 0:
                 continue

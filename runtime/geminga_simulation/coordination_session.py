@@ -3,6 +3,12 @@
 What the server (``coordination.py``) does is handed over as a function of each request and runs
 when the request arrives there. Requests, answers and events each keep their order, as ZooKeeper
 promises for a session.
+
+A session may be connected to a follower that hears late of changes. It reads what was there before,
+also of a session that has ended meanwhile. Writes are made at once, by the leader, and answered
+when the follower hears of them; what the session asks behind one waits for that. So nobody reads
+what is older than what he wrote or saw, with one exception that real clients have as well: whoever
+had no answer to a write, and connects to such a follower, reads as if it was not made.
 """
 
 from __future__ import annotations
@@ -12,9 +18,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from random import Random
+from functools import partial
 from types import TracebackType
-from typing import Protocol, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from geminga_runtime.coordination import (
     ANY_VERSION,
@@ -34,61 +40,16 @@ from geminga_runtime.coordination import (
     check_size,
     operation_bytes,
 )
-from geminga_simulation.conditions import CoordinationConditions
-from geminga_simulation.coordination_requests import Request, Watch
+from geminga_simulation.coordination_requests import Follower, Replica, Request, Server, Watch
 from geminga_simulation.incarnation import CURRENT
-from geminga_simulation.loop import SimulatedLoop
 from geminga_simulation.node_tree import NodeTree
-from geminga_simulation.write_troubles import Trouble, WriteTroubles
+from geminga_simulation.write_troubles import Trouble
 
 ResultT = TypeVar("ResultT")
 
 CONNECT_TIMEOUT_S = 10.0
 # How late is late, of a write that meets with it.
 TROUBLE_LATE_S_MAX = 1.0
-
-
-class Server(Protocol):
-    """ZooKeeper, as its sessions see it: ``SimulatedZooKeeper``, where each is explained."""
-
-    loop: SimulatedLoop
-    random: Random
-    conditions: CoordinationConditions
-    context: Context
-    tree: NodeTree
-    troubles: WriteTroubles
-    value_watches: dict[str, list[Watch]]
-    children_watches: dict[str, list[Watch]]
-    isolated_hosts: dict[str, None]
-    is_away: bool
-
-    def begin(self) -> int:
-        """Begin a session; its id."""
-        ...
-
-    def is_alive(self, session_id: int) -> bool:
-        """Whether the session has not ended."""
-        ...
-
-    def end(self, session_id: int) -> None:
-        """End a session at its own wish."""
-        ...
-
-    def expire(self, client: SimulatedSession) -> None:
-        """End a session, and its connection."""
-        ...
-
-    def count_silence(self, session_id: int, timeout_s: float) -> float:
-        """Count from now on how long a session is silent; how long it has been already."""
-        ...
-
-    def stop_silence(self, session_id: int) -> None:
-        """It is heard of again."""
-        ...
-
-    def delay_s(self) -> float:
-        """How long the next message takes."""
-        ...
 
 
 class SimulatedSession:
@@ -103,6 +64,9 @@ class SimulatedSession:
         self.incarnation = context.get(CURRENT) or server.loop.main
         self.timeout_s = timeout_s
         self.is_link_up = False
+        # The server that it is connected to, and the last change that it was told to know of.
+        self.replica = server.leader
+        self.seen_zxid = 0
         # Closed, or its process died.
         self.is_over = False
         self._server = server
@@ -115,6 +79,9 @@ class SimulatedSession:
         self._in_flight: dict[Request, None] = {}
         self._requests: deque[Request] = deque()
         self._answers: deque[Callable[[], None]] = deque()
+        # At a follower that lags: writes it has not heard of, and requests that wait behind one.
+        self._unheard = 0
+        self._postponed: deque[Request] = deque()
         self._watches: dict[Watch, None] = {}
         # Counts connections: what belongs to an earlier one is dropped where it arrives.
         self._link = 0
@@ -145,7 +112,7 @@ class SimulatedSession:
             return
         if self.is_link_up:
             session_id = self._session_id
-            goodbye = self._ask("/", lambda: self._server.end(session_id))
+            goodbye = self._ask("/", lambda _: self._server.end(session_id))
             with suppress(CoordinationError):
                 await goodbye
         self._finish()
@@ -189,9 +156,8 @@ class SimulatedSession:
     ) -> str:
         """As ``Coordination.create``."""
         check_size(path, len(value))
-        tree = self._server.tree
 
-        def work() -> str:
+        def work(tree: NodeTree) -> str:
             owner = self._session_id if ephemeral else 0
             return tree.create(path, value, owner, is_sequential=sequential)
 
@@ -214,31 +180,25 @@ class SimulatedSession:
 
     async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
         """As ``Coordination.get``."""
-        server = self._server
-        return await self._ask(path, lambda: server.tree.get(path), on_change, server.value_watches)
+        return await self._ask(path, lambda tree: tree.get(path), on_change)
 
     async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
         """As ``Coordination.exists``."""
-        server = self._server
-        watches = server.value_watches
-        return await self._ask(path, lambda: server.tree.exists(path), on_change, watches)
+        return await self._ask(path, lambda tree: tree.exists(path), on_change)
 
     async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:
         """As ``Coordination.children``."""
-        server = self._server
-        watches = server.children_watches
-        return await self._ask(path, lambda: server.tree.children(path), on_change, watches)
+        names = self._ask(path, lambda tree: tree.children(path), on_change, watches_children=True)
+        return await names
 
     async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
         """As ``Coordination.set``."""
         check_size(path, len(value))
-        tree = self._server.tree
-        return await self._ask_to_change("set", path, lambda: tree.set(path, value, version))
+        return await self._ask_to_change("set", path, lambda tree: tree.set(path, value, version))
 
     async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
         """As ``Coordination.delete``."""
-        tree = self._server.tree
-        await self._ask_to_change("delete", path, lambda: tree.delete(path, version))
+        await self._ask_to_change("delete", path, lambda tree: tree.delete(path, version))
 
     async def transaction(self, operations: Sequence[Operation]) -> None:
         """As ``Coordination.transaction``."""
@@ -246,32 +206,31 @@ class SimulatedSession:
             return
         batch = tuple(operations)
         check_size(batch[0].path, sum(map(operation_bytes, batch)))
-        tree = self._server.tree
         await self._ask_to_change(
-            "transaction", batch[0].path, lambda: tree.transaction(batch, self._session_id)
+            "transaction", batch[0].path, lambda tree: tree.transaction(batch, self._session_id)
         )
 
     # --- requests ---------------------------------------------------------------------------
 
     def _ask_to_change(
-        self, verb: str, path: str, work: Callable[[], ResultT]
+        self, verb: str, path: str, work: Callable[[NodeTree], ResultT]
     ) -> asyncio.Future[ResultT]:
         return self._ask(path, work, verb=verb)
 
     def _ask(
         self,
         path: str,
-        work: Callable[[], ResultT],
+        work: Callable[[NodeTree], ResultT],
         on_change: OnChange | None = None,
-        watches: dict[str, list[Watch]] | None = None,
         *,
         verb: str = "",
+        watches_children: bool = False,
     ) -> asyncio.Future[ResultT]:
         """Send a request, now or when there is a connection; the future has its answer."""
         loop = self._server.loop
         future = loop.create_future()
         watch = None if on_change is None else Watch(self, on_change)
-        request = Request(path, work, future, watch, watches, verb=verb)
+        request = Request(path, work, future, watch, verb=verb, watches_children=watches_children)
         if self.is_over:
             if self.incarnation.is_alive:
                 request.settle(None, ConnectionLost("the session is closed"))
@@ -331,23 +290,30 @@ class SimulatedSession:
 
     def _serve(self, request: Request) -> None:
         """At the server: do it, leave the watch, answer. A session that has expired gets the end of
-        its connection for an answer."""
-        if not self._server.is_alive(self._session_id):
+        its connection for an answer, as soon as its server knows."""
+        server, replica = self._server, self.replica
+        follower = replica if isinstance(replica, Follower) else None
+        if self._postponed or (self._unheard and not request.verb):
+            self._postponed.append(request)
+            return
+        if not server.is_alive(self._session_id) and (follower is None or request.verb):
             self.cut_link()
             return
-        self._server.loop.trace.note(f"{self.host} asks {request.path}")
+        server.loop.trace.note(f"{self.host} asks {request.path}")
+        tree = server.leader.tree if request.verb else replica.tree
         result: object = None
         error: CoordinationError | None = None
         try:
-            result = request.work()
+            result = request.work(tree)
         except CoordinationError as refusal:
             # Without this frame: it holds the error, and the two would keep each other.
             error = refusal.with_traceback(None)
-        watch = request.watch
-        if watch is not None and request.watches is not None and error is None:
-            request.watches.setdefault(request.path, []).append(watch)
+        watch, zxid = request.watch, tree.zxid
+        if watch is not None and error is None:
+            replica.watch(request, watch)
 
         def answer() -> None:
+            self.seen_zxid = max(self.seen_zxid, zxid)
             self._in_flight.pop(request, None)
             if watch is not None and error is None:
                 self._watches[watch] = None
@@ -355,11 +321,32 @@ class SimulatedSession:
                     watch.is_spent = True
             request.settle(result, error)
 
-        self._answer(answer)
+        if follower is not None and request.verb:
+            self._unheard += 1
+            follower.behind.append(partial(self._answer_of, self._link, answer))
+        else:
+            self._answer(answer)
+
+    def _answer_of(self, link: int, deliver: Callable[[], None]) -> None:
+        """Answer, unless the connection is another by now."""
+        if link == self._link:
+            self._answer(deliver)
+
+    def go_on(self, leader: Replica) -> None:
+        """At the server, which has heard of all changes: serve what waited for that."""
+        self.replica = leader
+        self._unheard = 0
+        postponed, self._postponed = self._postponed, deque()
+        link = self._link
+        for request in postponed:
+            if link == self._link:
+                self._serve(request)
 
     def send_event(self, watch: Watch) -> None:
-        """At the server: tell the client that a watch fired, behind all answers sent before."""
-        self._answer(lambda: self._fire(watch))
+        """At the server: tell the client that a watch fired, behind all answers sent before. A
+        session that is over has no connection there any more, whatever its client believes."""
+        if self._server.is_alive(self._session_id):
+            self._answer(lambda: self._fire(watch))
 
     def _answer(self, deliver: Callable[[], None]) -> None:
         if self.is_link_up:
@@ -402,9 +389,10 @@ class SimulatedSession:
         self._answers.clear()
         quiet_s = server.count_silence(self._session_id, self.timeout_s)
         self._heard_s = server.loop.time() - quiet_s
-        for watches in (server.value_watches, server.children_watches):
-            for path in [path for path, known in watches.items() if known]:
-                watches[path] = [watch for watch in watches[path] if watch.session is not self]
+        self.replica.forget(self)
+        self.replica = server.leader
+        self._unheard = 0
+        self._postponed.clear()
         server.loop.call_later(server.delay_s(), self._notice_cut, context=self.context)
 
     def cut_link_of(self, session_id: int) -> None:
@@ -449,6 +437,8 @@ class SimulatedSession:
             self._expire()
         if self._state is SessionState.EXPIRED:
             self._session_id = server.begin()
+        else:
+            self.replica = server.replica_for(self)
         server.stop_silence(self._session_id)
         self._link += 1
         self.is_link_up = True

@@ -22,6 +22,7 @@ from geminga_simulation.conditions import (
     NetworkConditions,
 )
 from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.coordination_requests import Follower
 from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.host import Host
@@ -84,6 +85,7 @@ class FaultMenu(Conditions):
     session_loss_rate: float = 0.0
     session_expiry_rate: float = 0.0
     zookeeper_restart_rate: float = 0.0
+    zookeeper_lag_rate: float = 0.0
     coordination_step_rate: float = 0.0
     disk_stall_rate: float = 0.0
     disk_failure_rate: float = 0.0
@@ -93,6 +95,7 @@ class FaultMenu(Conditions):
     pause_s_max: float = 3.0
     partition_s_max: float = 3.0
     zookeeper_away_s_max: float = 2.0
+    zookeeper_lag_s_max: float = 2.0
     disk_stall_s_max: float = 2.0
     disk_failure_s_max: float = 1.0
     unnoticed_s_max: float = 1.0
@@ -135,6 +138,7 @@ FULL_MENU = FaultMenu(
     session_loss_rate=0.3,
     session_expiry_rate=0.1,
     zookeeper_restart_rate=0.1,
+    zookeeper_lag_rate=0.3,
     coordination_step_rate=2.0,
     disk_stall_rate=0.1,
     disk_failure_rate=0.2,
@@ -180,6 +184,7 @@ class FaultInjector:
             "session_loss": self._session_loss,
             "session_expiry": self._session_expiry,
             "zookeeper_restart": self._zookeeper_restart,
+            "zookeeper_lag": self._zookeeper_lag,
             "coordination_step": self._coordination_step,
             "disk_stall": self._disk_stall,
             "disk_failure": self._disk_failure,
@@ -210,6 +215,7 @@ class FaultInjector:
             self._come_back(zookeeper)
         for zookeeper in self._world.zookeepers:
             zookeeper.troubles.clear()
+            zookeeper.catch_up()
 
     def _set_conditions(
         self, network: NetworkConditions, disk: DiskConditions, coordination: CoordinationConditions
@@ -327,6 +333,23 @@ class FaultInjector:
         if zookeeper in self._away:
             del self._away[zookeeper]
             zookeeper.come_back(keeps_sessions=True)
+
+    def _zookeeper_lag(self) -> None:
+        sessions = self._sessions()
+        if not sessions:
+            return
+        zookeeper, _ = self._random.choice(sessions)
+        if zookeeper.follower is None and not zookeeper.is_away:
+            behind = [each for each in zookeeper.sessions() if self._random.random() < 0.5]
+            seconds = self._random.random() * self._menu.zookeeper_lag_s_max
+            hosts = ", ".join(dict.fromkeys(session.host for session in behind))
+            self._world.note(f"a follower lags by {seconds:.6f} s, which serves {hosts or 'none'}")
+            zookeeper.fall_behind(behind)
+            self._world.later(seconds, partial(self._catch_up, zookeeper, zookeeper.follower))
+
+    def _catch_up(self, zookeeper: SimulatedZooKeeper, follower: Follower | None) -> None:
+        if zookeeper.follower is follower:
+            zookeeper.catch_up()
 
     def _coordination_step(self) -> None:
         sessions = self._sessions()

@@ -66,6 +66,16 @@ class Node:
         self.creations = 0
         self.children: dict[str, None] = {}
 
+    def copy(self) -> Node:
+        """The same, which does not change any more when this one does."""
+        other = Node(self.value, self.created_zxid, self.owner, self.created_ms)
+        other.version = self.version
+        other.modified_zxid = self.modified_zxid
+        other.modified_ms = self.modified_ms
+        other.creations = self.creations
+        other.children = dict(self.children)
+        return other
+
     def stat(self) -> NodeStat:
         """The facts clients are told."""
         return NodeStat(
@@ -95,6 +105,13 @@ class NodeTree:
         # While a transaction runs: how to undo it, last first, and what to tell once it is done.
         self._undo: list[Callable[[], object]] = []
         self._events: list[tuple[Event, str]] = []
+
+    def copy(self) -> NodeTree:
+        """The tree as it is now, to be read; nobody hears of changes to it."""
+        other = NodeTree(lambda _event, _path: None, self._now_ms)
+        other.zxid = self.zxid
+        other._nodes = {path: node.copy() for path, node in self._nodes.items()}
+        return other
 
     # --- reading ----------------------------------------------------------------------------
 

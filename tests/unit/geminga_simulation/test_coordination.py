@@ -203,3 +203,17 @@ async def test_a_lost_connection_may_or_may_not_have_lost_the_operation() -> Non
         zookeeper.conditions = CoordinationConditions(loss_probability=0.3)
         outcomes.append((answer == path, is_there))
     assert set(outcomes) == {(True, True), (False, True), (False, False)}
+
+
+async def test_a_session_that_has_ended_hears_of_nothing_until_it_is_told() -> None:
+    zookeeper = make_zookeeper()
+    session = zookeeper.session("host")
+    heard = Heard()
+    await session.create("/a")
+    await session.get("/a", on_change=heard)
+    zookeeper.expire(session, noticed_s=2.0)
+    await zookeeper.session().set("/a", b"changed")
+    await asyncio.sleep(1)
+    assert (session.state, heard.count) == (SessionState.CONNECTED, 0)
+    await asyncio.sleep(1.1)
+    assert heard.count == 1

@@ -77,6 +77,7 @@ def test_everything_on_the_menu_is_served_and_cleared_away() -> None:
         "is slow for",
         "reads of",
         "create of /n- ",
+        "a follower lags by",
     ):
         assert dish in text
 
