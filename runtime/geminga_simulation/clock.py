@@ -1,9 +1,11 @@
-"""A host's clocks: the loop's virtual time, and a wall that hangs askew and may jump."""
+"""A host's clocks: one that shows how virtual time passes, at its own rate, and a wall that hangs
+askew and may jump."""
 
 from __future__ import annotations
 
 from asyncio.events import _get_running_loop
 
+from geminga_simulation.incarnation import Pace
 from geminga_simulation.loop import SimulatedLoop
 
 # When every simulation begins: 2025-01-01T00:00:00Z.
@@ -15,27 +17,34 @@ class SimulatedClock:
 
     It shows the virtual time of ``loop``; without one, that of the simulated loop that runs when it
     is read, and where none runs it stands still. ``skew_ms`` is how far its wall time is from the
-    true one; ``jump`` changes it and touches no duration. Tests of what only reads the time set it
-    by hand: ``advance``, or ``step_s``, by which it goes on each time its durations are read.
+    true one; ``jump`` changes it and touches no duration. Durations go by ``pace``. Tests of what
+    only reads the time set it by hand: ``advance``, or ``step_s``, by which it goes on each time
+    its durations are read.
     """
 
     def __init__(
-        self, loop: SimulatedLoop | None = None, *, skew_ms: int = 0, step_s: float = 0.0
+        self,
+        loop: SimulatedLoop | None = None,
+        *,
+        pace: Pace | None = None,
+        skew_ms: int = 0,
+        step_s: float = 0.0,
     ) -> None:
         self._loop = loop
+        self._pace = pace or Pace()
         self._ahead_s = 0.0
         self.skew_ms = skew_ms
         self.step_s = step_s
 
     def monotonic(self) -> float:
-        """Virtual seconds since the simulation began."""
-        now_s = self._now_s()
+        """Seconds since the simulation began, as this host counts them."""
+        now_s = self._pace.local(self._true_s()) + self._ahead_s
         self._ahead_s += self.step_s
         return now_s
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, as this host believes."""
-        return WALL_START_MS + int(self._now_s() * 1000) + self.skew_ms
+        return WALL_START_MS + int((self._true_s() + self._ahead_s) * 1000) + self.skew_ms
 
     def jump(self, milliseconds: int) -> None:
         """Set the wall clock forward, or back where negative (NTP, an operator, a leap)."""
@@ -50,7 +59,6 @@ class SimulatedClock:
         assert seconds >= 0, "durations never go back"
         self._ahead_s += seconds
 
-    def _now_s(self) -> float:
+    def _true_s(self) -> float:
         loop = self._loop or _get_running_loop()
-        elapsed_s = loop.time() if isinstance(loop, SimulatedLoop) else 0.0
-        return elapsed_s + self._ahead_s
+        return loop.now_s if isinstance(loop, SimulatedLoop) else 0.0

@@ -49,11 +49,17 @@ class BorrowedLoop:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.trace = Trace(record=False)
         self.main = self.incarnate("main")
-        self.time = loop.time
         self.call_soon = loop.call_soon
-        self.call_later = loop.call_later
-        self.call_at = loop.call_at
+        self.call_later = self.after = loop.call_later
+        self.at = loop.call_at
         self.create_future = loop.create_future
+
+        self._loop = loop
+
+    @property
+    def now_s(self) -> float:
+        """As ``SimulatedLoop.now_s``."""
+        return self._loop.time()
 
     def stream(self, name: str) -> Random:
         """As ``SimulatedLoop.stream``."""
@@ -140,7 +146,7 @@ class SimulatedZooKeeper:
         end of its connection, in ``noticed_s`` or when it asks for something."""
         self._end(client.session_id)
         if noticed_s:
-            self.loop.call_later(noticed_s, client.cut_link_of, client.session_id)
+            self.loop.after(noticed_s, client.cut_link_of, client.session_id)
         else:
             client.cut_link()
 
@@ -249,7 +255,7 @@ class SimulatedZooKeeper:
         quiet_s = self.random.random() * timeout_s / PINGS_PER_TIMEOUT
         is_new = session_id in self._expiries and self._expiries[session_id] is None
         if is_new and not self.is_away:
-            self._expiries[session_id] = self.loop.call_later(
+            self._expiries[session_id] = self.loop.after(
                 timeout_s - quiet_s, self._run_out, session_id, context=self.context
             )
         return quiet_s

@@ -252,7 +252,7 @@ class SimulatedSession:
             return  # broken, and not noticed yet: it fails when it is
         self._requests.append(request)
         conditions, chance = server.conditions, server.random
-        self._arrival_s = max(self._arrival_s, server.loop.time() + server.delay_s())
+        self._arrival_s = max(self._arrival_s, server.loop.now_s + server.delay_s())
         if conditions.late_probability and chance.random() < conditions.late_probability:
             self._arrival_s += chance.random() * conditions.late_s_max
         loss_probability = conditions.loss_probability
@@ -261,7 +261,7 @@ class SimulatedSession:
             request.trouble = server.troubles.meet(request.verb, request.path)
             if request.trouble is Trouble.LATE:
                 self._arrival_s += chance.random() * TROUBLE_LATE_S_MAX
-        server.loop.call_at(self._arrival_s, self._arrive, self._link, context=server.context)
+        server.loop.at(self._arrival_s, self._arrive, self._link, context=server.context)
         if loss_probability and chance.random() < loss_probability:
             self.cut_link()
 
@@ -283,7 +283,7 @@ class SimulatedSession:
                 self._server.expire(self)
             case Trouble.ANSWERED_LATE:
                 late_s = self._server.random.random() * TROUBLE_LATE_S_MAX
-                self._answer_s = max(self._answer_s, self._server.loop.time()) + late_s
+                self._answer_s = max(self._answer_s, self._server.loop.now_s) + late_s
                 self._serve(request)
             case _:
                 self._serve(request)
@@ -352,8 +352,8 @@ class SimulatedSession:
         if self.is_link_up:
             server = self._server
             self._answers.append(deliver)
-            self._answer_s = max(self._answer_s, server.loop.time() + server.delay_s())
-            server.loop.call_at(self._answer_s, self._receive, self._link, context=self.context)
+            self._answer_s = max(self._answer_s, server.loop.now_s + server.delay_s())
+            server.loop.at(self._answer_s, self._receive, self._link, context=self.context)
 
     def _receive(self, link: int) -> None:
         if link == self._link and not self.is_over:
@@ -388,12 +388,12 @@ class SimulatedSession:
         self._requests.clear()
         self._answers.clear()
         quiet_s = server.count_silence(self._session_id, self.timeout_s)
-        self._heard_s = server.loop.time() - quiet_s
+        self._heard_s = server.loop.now_s - quiet_s
         self.replica.forget(self)
         self.replica = server.leader
         self._unheard = 0
         self._postponed.clear()
-        server.loop.call_later(server.delay_s(), self._notice_cut, context=self.context)
+        server.loop.after(server.delay_s(), self._notice_cut, context=self.context)
 
     def cut_link_of(self, session_id: int) -> None:
         """The connection breaks, unless the client has another session by now."""
@@ -412,8 +412,8 @@ class SimulatedSession:
         for watch in list(self._watches):
             self._fire(watch)
         loop = self._server.loop
-        doubt_s = max(loop.time(), self._heard_s + self.timeout_s * DOUBT_FRACTION)
-        self._doubt_timer = loop.call_at(doubt_s, self._doubt)
+        left_s = self._heard_s + self.timeout_s * DOUBT_FRACTION - loop.now_s
+        self._doubt_timer = loop.call_later(max(0.0, left_s), self._doubt)
         self.reconnect_later()
 
     def reconnect_later(self) -> None:
@@ -421,7 +421,7 @@ class SimulatedSession:
         can."""
         server = self._server
         delay_s = server.random.random() * server.conditions.reconnect_s_max
-        server.loop.call_later(delay_s, self.connect, context=self.context)
+        server.loop.after(delay_s, self.connect, context=self.context)
 
     def connect(self) -> None:
         """In the client: connect, with the old session while it may live, else with a new one."""

@@ -238,7 +238,7 @@ class _View:
         await self._alive()
         loop = self._disk.loop
         future: asyncio.Future[ResultT] = loop.create_future()
-        loop.call_later(seconds, self._happen, future, effect)
+        loop.after(seconds, self._happen, future, effect)
         return await future
 
     def _happen(self, future: asyncio.Future[ResultT], effect: Callable[[], ResultT]) -> None:
@@ -379,7 +379,7 @@ class OpenFile(_View):
         """As ``DiskFile.append``."""
         self._require_open()
         disk = self._disk
-        now_s = disk.loop.time()
+        now_s = disk.loop.now_s
         self._append_due_s = max(now_s, self._append_due_s) + disk.access_s() + TICK_S
         return await self._perform(self._append_due_s - now_s, lambda: self._append(chunks))
 

@@ -57,6 +57,11 @@ ROUGH_COORDINATION = CoordinationConditions(
     late_probability=0.02,
 )
 WHOLE_MENU_PROBABILITY = 0.25
+# How much faster or slower than true time a monotonic clock may go. Two of them then run apart by
+# less than a tenth, which is what leases of functions workers rely on (``CLOCK_MARGIN``) and what
+# the doubt of a session leaves (``DOUBT_FRACTION``). Real ones are far better, except while chrony
+# slews them, by 8.3 % at most unless it is told otherwise.
+CLOCK_DRIFT_MAX = 0.045
 # A device that fails to read does not do so each time: what is tried again may work.
 FAILED_READS = 0.3
 
@@ -90,6 +95,7 @@ class FaultMenu(Conditions):
     disk_stall_rate: float = 0.0
     disk_failure_rate: float = 0.0
     clock_jump_rate: float = 0.0
+    clock_drift_rate: float = 0.0
     hosts_down_max: int = 1
     down_s_max: float = 3.0
     pause_s_max: float = 3.0
@@ -100,6 +106,7 @@ class FaultMenu(Conditions):
     disk_failure_s_max: float = 1.0
     unnoticed_s_max: float = 1.0
     clock_jump_ms_max: int = 60_000
+    clock_drift_max: float = CLOCK_DRIFT_MAX
     silent_probability: float = 0.3
     unnoticed_probability: float = 0.5
     network: NetworkConditions = field(default_factory=NetworkConditions)
@@ -143,6 +150,7 @@ FULL_MENU = FaultMenu(
     disk_stall_rate=0.1,
     disk_failure_rate=0.2,
     clock_jump_rate=0.1,
+    clock_drift_rate=0.3,
     network=ROUGH_NETWORK,
     disk=ROUGH_DISK,
     coordination=ROUGH_COORDINATION,
@@ -189,6 +197,7 @@ class FaultInjector:
             "disk_stall": self._disk_stall,
             "disk_failure": self._disk_failure,
             "clock_jump": self._clock_jump,
+            "clock_drift": self._clock_drift,
         }
 
     async def __aenter__(self) -> Self:
@@ -211,6 +220,9 @@ class FaultInjector:
             self._heal(pair)
         for host in list(self._down):
             self._bring_up(host)
+        for host in self._victims:
+            if host.pace.rate != 1.0:
+                self._world.loop.change_pace(host.pace, 1.0)
         for zookeeper in list(self._away):
             self._come_back(zookeeper)
         for zookeeper in self._world.zookeepers:
@@ -231,7 +243,7 @@ class FaultInjector:
         total = sum(rates)
         while total > 0:
             await asyncio.sleep(self._random.expovariate(total))
-            if self._world.loop.time() > self._end_s:
+            if self._world.loop.now_s > self._end_s:
                 self.calm()
                 return
             (name,) = self._random.choices(names, rates)
@@ -282,7 +294,7 @@ class FaultInjector:
 
     def _cut(self, one: str, other: str, seconds: float, *, is_one_way: bool = False) -> None:
         """Cut two hosts apart for so long, unless they are already, or all faults have ended."""
-        if self._is_over or self._world.loop.time() > self._end_s:
+        if self._is_over or self._world.loop.now_s > self._end_s:
             return
         if (one, other) in self._partitions or (other, one) in self._partitions:
             return
@@ -400,6 +412,14 @@ class FaultInjector:
         milliseconds = self._random.randint(-bound_ms, bound_ms)
         self._world.note(f"the clock of {host.name} jumps by {milliseconds} ms")
         host.clock.jump(milliseconds)
+
+    def _clock_drift(self) -> None:
+        """One of the victims: stories tell by the clocks of the other hosts what came when."""
+        if self._victims:
+            host = self._random.choice(self._victims)
+            drift = self._random.uniform(-self._menu.clock_drift_max, self._menu.clock_drift_max)
+            self._world.note(f"the monotonic clock of {host.name} goes at {1 + drift:.4f}")
+            self._world.loop.change_pace(host.pace, 1 + drift)
 
     # --- going down and coming up -------------------------------------------------------------
 

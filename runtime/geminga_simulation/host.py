@@ -19,7 +19,7 @@ from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT, Simulated
 from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import HostCrashed, SimulationError
-from geminga_simulation.incarnation import Incarnation
+from geminga_simulation.incarnation import Incarnation, Pace
 from geminga_simulation.loop import SimulatedLoop
 from geminga_simulation.network import SimulatedNetwork
 
@@ -59,7 +59,8 @@ class Host:
         self.name = name
         self.zookeeper = zookeeper
         self.network = world.network.host(name)
-        self.clock = SimulatedClock(world.loop)
+        self.pace = Pace()
+        self.clock = SimulatedClock(world.loop, pace=self.pace)
         self.random: Random = world.loop.stream(f"{name}/0")
         self.devices: dict[str, SimulatedDisk] = {}
         # Errors that ended the process by themselves, oldest first.
@@ -86,7 +87,7 @@ class Host:
 
     @status.setter
     def status(self, text: str) -> None:
-        self._status, self._status_s = text, self._world.loop.time()
+        self._status, self._status_s = text, self._world.loop.now_s
 
     def describe(self) -> str:
         """What there is to say of this host, in a line."""
@@ -123,7 +124,7 @@ class Host:
         self.random = world.loop.stream(f"{self.name}/{self.lives}")
         self._main = main
         self._exited = world.loop.create_future()
-        incarnation = world.loop.incarnate(self.name, turn_cost_s=world.turn_cost_s)
+        incarnation = world.loop.incarnate(self.name, turn_cost_s=world.turn_cost_s, pace=self.pace)
         self._incarnation = incarnation
         world.network.power_on(self.name)
         world.note(f"{self.name} starts, life {self.lives}")
@@ -219,7 +220,7 @@ class Host:
             return
         world = self._world
         world.note(f"{self.name} stands still for {seconds:.6f} s")
-        world.loop.pause(incarnation, world.loop.time() + seconds)
+        world.loop.pause(incarnation, world.loop.now_s + seconds)
         self.zookeeper.silence(self.name)
         world.later(seconds, lambda: self._resume(incarnation))
 

@@ -25,6 +25,30 @@ CLEANUP_ROUNDS_MAX = 64
 CLEANUP_CALLBACKS_MAX = 100_000
 
 
+class Pace:
+    """How a machine's monotonic clock goes, beside the virtual time of the loop: at its own rate,
+    which may change; it never jumps."""
+
+    __slots__ = ("_local_s", "_since_s", "rate")
+
+    def __init__(self) -> None:
+        self.rate = 1.0
+        self._since_s = self._local_s = 0.0
+
+    def local(self, now_s: float) -> float:
+        """What the clock shows at a virtual time."""
+        return self._local_s + (now_s - self._since_s) * self.rate
+
+    def when(self, local_s: float) -> float:
+        """The virtual time at which the clock shows this."""
+        return self._since_s + (local_s - self._local_s) / self.rate
+
+    def change(self, now_s: float, rate: float) -> None:
+        """Let it go at another rate from now on."""
+        self._local_s, self._since_s = self.local(now_s), now_s
+        self.rate = rate
+
+
 class Incarnation:
     """A process: its queue of ready callbacks, its pace, its tasks.
 
@@ -40,14 +64,19 @@ class Incarnation:
         "is_alive",
         "name",
         "number",
+        "pace",
         "ready",
         "tasks",
         "turn_cost_s",
         "turn_serial",
     )
 
-    def __init__(self, name: str, number: int, turn_cost_s: float) -> None:
+    def __init__(
+        self, name: str, number: int, turn_cost_s: float, pace: Pace | None = None
+    ) -> None:
         self.name = name
+        # Of the machine's clock, by which its timers go; None: virtual time.
+        self.pace = pace
         self.number = number
         self.turn_cost_s = turn_cost_s
         self.is_alive = True
@@ -121,6 +150,7 @@ class SimulatedHandle(asyncio.TimerHandle):
         "context",
         "incarnation",
         "is_cancelled",
+        "pace",
         "serial",
         "when_s",
     )
@@ -133,13 +163,16 @@ class SimulatedHandle(asyncio.TimerHandle):
         incarnation: Incarnation,
         serial: int,
         when_s: float,
+        pace: Pace | None = None,
     ) -> None:
         self.callback = callback
         self.arguments = arguments
         self.context = context
         self.incarnation = incarnation
         self.serial = serial
+        # By the clock of ``pace``, or in virtual time.
         self.when_s = when_s
+        self.pace = pace
         self.is_cancelled = False
 
     def cancel(self) -> None:

@@ -24,7 +24,7 @@ from asyncio.tasks import _enter_task, _leave_task, _unregister_task
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextvars import Context, copy_context
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
 from weakref import WeakSet
@@ -39,10 +39,12 @@ from geminga_simulation.errors import (
 from geminga_simulation.incarnation import (
     CURRENT,
     Incarnation,
+    Pace,
     SimulatedFuture,
     SimulatedHandle,
     SimulatedTask,
 )
+from geminga_simulation.timers import CANCELLED_TIMERS_KEPT, TimerLoop
 from geminga_simulation.trace import Trace, label_of
 
 ResultT = TypeVar("ResultT")
@@ -52,8 +54,6 @@ ArgumentsT = TypeVarTuple("ArgumentsT")
 CALLBACKS_MAX_DEFAULT = 5_000_000
 # Protocols keep timers going for ever; a wait that never ends must end as an error. One day.
 TIME_LIMIT_S_DEFAULT = 86_400.0
-# Cancelled timers are swept out of the heap when they are this many, and the half of it.
-CANCELLED_TIMERS_KEPT = 512
 
 
 def running_loop() -> SimulatedLoop:
@@ -63,7 +63,7 @@ def running_loop() -> SimulatedLoop:
     return loop
 
 
-class SimulatedLoop(asyncio.BaseEventLoop):
+class SimulatedLoop(TimerLoop):
     """An event loop for a whole cluster in one thread; see the module's text.
 
     ``main`` is the incarnation of everything not started as a host: a test, a scenario. Its turns
@@ -92,7 +92,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._time_limit_s = time_limit_s
         self._now_s = 0.0
         self._serial = 0
-        self._heap: list[tuple[float, float, int, SimulatedHandle | Incarnation]] = []
+        self._heap = []
         self._sweep_at = CANCELLED_TIMERS_KEPT
         self._is_stopping = False
         self._incarnations: list[Incarnation] = []
@@ -108,9 +108,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # --- incarnations -----------------------------------------------------------------------
 
-    def incarnate(self, name: str, *, turn_cost_s: float = 0.0) -> Incarnation:
+    def incarnate(
+        self, name: str, *, turn_cost_s: float = 0.0, pace: Pace | None = None
+    ) -> Incarnation:
         """Begin a new life of the process ``name``; run things in it through its ``context``."""
-        incarnation = Incarnation(name, len(self._incarnations) + 1, turn_cost_s)
+        incarnation = Incarnation(name, len(self._incarnations) + 1, turn_cost_s, pace)
         self._incarnations.append(incarnation)
         return incarnation
 
@@ -348,10 +350,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # --- scheduling -------------------------------------------------------------------------
 
-    def time(self) -> float:
-        """Virtual seconds since the simulation began."""
-        return self._now_s
-
     def call_soon(
         self,
         callback: Callable[[*ArgumentsT], object],
@@ -368,48 +366,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if incarnation.is_alive and not incarnation.turn_serial:
             self._queue_turn(incarnation)
         return handle
-
-    def call_later(
-        self,
-        delay: float,
-        callback: Callable[[*ArgumentsT], object],
-        *args: *ArgumentsT,
-        context: Context | None = None,
-    ) -> asyncio.TimerHandle:
-        """Run ``callback`` in ``delay`` virtual seconds."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
-
-    def call_at(
-        self,
-        when: float,
-        callback: Callable[[*ArgumentsT], object],
-        *args: *ArgumentsT,
-        context: Context | None = None,
-    ) -> asyncio.TimerHandle:
-        """Run ``callback`` at time ``when``; those of one instant in chance order."""
-        if context is None:
-            context = copy_context()
-        incarnation = context.get(CURRENT) or self.main
-        self._serial = serial = self._serial + 1
-        handle = SimulatedHandle(callback, args, context, incarnation, serial, when)
-        if incarnation.is_alive:
-            heap = self._heap
-            heappush(heap, (when, self.random.random(), serial, handle))
-            if len(heap) > self._sweep_at:
-                self._sweep()
-        return handle
-
-    def _sweep(self) -> None:
-        """Throw out timers that will never fire: deadlines that were met pile up otherwise."""
-        heap = self._heap
-        heap[:] = [
-            entry
-            for entry in heap
-            if isinstance(entry[3], Incarnation)
-            or (entry[3].incarnation.is_alive and not entry[3].is_cancelled)
-        ]
-        heapify(heap)
-        self._sweep_at = 2 * len(heap) + CANCELLED_TIMERS_KEPT
 
     def call_soon_threadsafe(
         self,

@@ -162,7 +162,7 @@ class SimulatedNetwork:
 
     def _break_later(self, end: Endpoint) -> None:
         error = ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
-        self.loop.call_later(self.delay_s(), end.lose, error, context=end.context)
+        self.loop.after(self.delay_s(), end.lose, error, context=end.context)
 
     def _resume_streams(self) -> None:
         for client in self._streams.values():
@@ -225,13 +225,13 @@ class _Attempt:
         self._network = network
         self._future = future
         self._port = port
-        self._deadline_s = network.loop.time() + network.conditions.connect_timeout_s
+        self._deadline_s = network.loop.now_s + network.conditions.connect_timeout_s
 
     def send(self) -> None:
         """Send the first packet."""
         network = self._network
         delay_s = network.delay_s()
-        network.loop.call_later(delay_s, self._arrive, SYN_RETRY_S_FIRST, context=network.kernel)
+        network.loop.after(delay_s, self._arrive, SYN_RETRY_S_FIRST, context=network.kernel)
 
     def _arrive(self, retry_s: float) -> None:
         network = self._network
@@ -253,18 +253,16 @@ class _Attempt:
     def _send_again(self, retry_s: float) -> None:
         loop = self._network.loop
         kernel = self._network.kernel
-        if loop.time() + retry_s < self._deadline_s:
-            loop.call_later(retry_s, self._arrive, retry_s * 2, context=kernel)
+        if loop.now_s + retry_s < self._deadline_s:
+            loop.after(retry_s, self._arrive, retry_s * 2, context=kernel)
         else:
             error = TimeoutError(errno.ETIMEDOUT, f"{self.target}:{self._port} does not answer")
-            loop.call_at(
-                max(loop.time(), self._deadline_s), self._finish, None, error, context=kernel
-            )
+            loop.at(max(loop.now_s, self._deadline_s), self._finish, None, error, context=kernel)
 
     def _answer(self, client: Endpoint | None, error: OSError | None) -> None:
         network = self._network
         delay_s = network.delay_s()
-        network.loop.call_later(delay_s, self._finish, client, error, context=network.kernel)
+        network.loop.after(delay_s, self._finish, client, error, context=network.kernel)
 
     def _finish(self, client: Endpoint | None, error: OSError | None) -> None:
         if self._future.done():  # given up meanwhile

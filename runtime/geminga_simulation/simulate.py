@@ -58,7 +58,7 @@ def simulate(
             loop.abandon()
             raise
         lines = tuple(loop.trace.lines or ())
-        return Outcome(result, loop.trace.digest(), loop.time(), loop.callbacks, lines)
+        return Outcome(result, loop.trace.digest(), loop.now_s, loop.callbacks, lines)
 
 
 @contextmanager

@@ -98,7 +98,7 @@ class Pipe:
     def send(self, content: Chunk) -> None:
         """Put bytes on their way."""
         self.unread_bytes += len(content)
-        now_s = self._network.loop.time()
+        now_s = self._network.loop.now_s
         segments = self.segments
         if segments:
             last = segments[-1]
@@ -109,7 +109,7 @@ class Pipe:
 
     def send_end(self) -> None:
         """Put the end of the stream on its way, behind all bytes."""
-        self._enqueue(self._network.loop.time(), None)
+        self._enqueue(self._network.loop.now_s, None)
 
     def _enqueue(self, now_s: float, chunks: list[Chunk] | None) -> None:
         arrival_s = now_s + self._network.delay_s()
@@ -124,7 +124,7 @@ class Pipe:
             due_s = max(self.segments[0].arrival_s, not_before_s)
             receiver = self.receiver
             context = self._network.kernel if receiver.is_gone else receiver.context
-            self._timer = self._network.loop.call_at(due_s, self._deliver, context=context)
+            self._timer = self._network.loop.at(due_s, self._deliver, context=context)
 
     def truncate(self) -> None:
         """Lose what is under way, from a chance place on: a reset overtakes or discards it."""
@@ -143,7 +143,7 @@ class Pipe:
         """The link works again: the retransmission gets through."""
         if self._stalled_since_s is not None:
             self._stalled_since_s = None
-            self.schedule(self._network.loop.time() + delay_s)
+            self.schedule(self._network.loop.now_s + delay_s)
 
     def _deliver(self) -> None:
         self._timer = None
@@ -161,7 +161,7 @@ class Pipe:
     def _deliver_to(self, receiver: Endpoint) -> None:
         network = self._network
         segments = self.segments
-        now_s = network.loop.time()
+        now_s = network.loop.now_s
         conditions = network.conditions
         if self._waits_for_the_next(now_s):
             self.schedule(segments[1].arrival_s)
@@ -204,9 +204,9 @@ class Pipe:
         """Nothing gets through: wait for the link, and in the end give up."""
         if self._stalled_since_s is None:
             network = self._network
-            self._stalled_since_s = since_s = network.loop.time()
+            self._stalled_since_s = since_s = network.loop.now_s
             give_up_s = network.conditions.give_up_s
-            network.loop.call_later(give_up_s, self._give_up, since_s, context=self.sender.context)
+            network.loop.after(give_up_s, self._give_up, since_s, context=self.sender.context)
 
     def _give_up(self, since_s: float) -> None:
         if self._stalled_since_s == since_s:
@@ -408,7 +408,7 @@ class Endpoint(asyncio.Transport):
         if not self._is_refill_due:
             self._is_refill_due = True
             network = self._network
-            network.loop.call_later(network.delay_s(), self._refill, context=self.context)
+            network.loop.after(network.delay_s(), self._refill, context=self.context)
 
     def lose(self, error: BaseException | None) -> None:
         """The socket broke, in this endpoint's own process: tell the protocol, once."""

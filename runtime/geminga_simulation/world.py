@@ -107,7 +107,7 @@ class World:
         """Which part does what at this moment, for whoever reads of a failed run: each host with
         what its process said of itself, the last errors that processes logged, and what was last
         done to the world."""
-        lines = [f"at {self.loop.time():.3f} s of virtual time", "hosts:"]
+        lines = [f"at {self.loop.now_s:.3f} s of virtual time", "hosts:"]
         lines += (f"  {host.name} {host.describe()}" for host in self.hosts.values())
         cuts = ", ".join(f"{one} to {other}" for one, other in self.network.cuts())
         lines += [f"cut links: {cuts or 'none'}", "errors, the last ones:"]
@@ -192,11 +192,11 @@ class World:
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
         """Do something to the world later, in nobody's process: whoever asks may die before."""
-        self.loop.call_later(seconds, act, context=self.loop.main.context)
+        self.loop.after(seconds, act, context=self.loop.main.context)
 
     def note(self, text: str) -> None:
         """Write down, and into the trace, that something was done to the world."""
-        self.events.append((self.loop.time(), text))
+        self.events.append((self.loop.now_s, text))
         self.loop.trace.note(text)
 
 
@@ -227,4 +227,4 @@ class _ErrorListener(logging.Handler):
             if record.exc_info and record.exc_info[1] is not None:
                 text = f"{text}: {record.exc_info[1]!r}"
             host = "main" if incarnation is None else incarnation.name
-            errors.append((self._world.loop.time(), host, text))
+            errors.append((self._world.loop.now_s, host, text))

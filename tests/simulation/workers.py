@@ -139,7 +139,7 @@ class Notes:
         before = self.lives.get(name)
         if before is not None and before.runs and self._broken is None:
             # Here the worker under test would handle it: the story raises it.
-            now_s = self._world.loop.time()
+            now_s = self._world.loop.now_s
             self._broken = InvariantViolated(
                 f"{name} begins on {host} at {now_s:.3f} s while it runs on {before.host.name}"
             )

@@ -10,9 +10,10 @@ from random import Random
 import pytest
 from tests.unit.geminga_simulation.recording import Recording
 
-from geminga_runtime.coordination import ConnectionLost
+from geminga_functions.cluster.sessions import CLOCK_MARGIN
+from geminga_runtime.coordination import DOUBT_FRACTION, ConnectionLost
 from geminga_simulation.conditions import DiskConditions, NetworkConditions
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.faults import CLOCK_DRIFT_MAX, FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World
@@ -72,6 +73,7 @@ def test_everything_on_the_menu_is_served_and_cleared_away() -> None:
         "loses its connection",
         "expires",
         "jumps by",
+        "the monotonic clock of",
         "no longer reaches",
         "ZooKeeper is restarted",
         "is slow for",
@@ -114,3 +116,9 @@ def test_rates_and_bounds_are_checked() -> None:
         FaultMenu(crash_rate=-1)
     with pytest.raises(ValueError, match="silent_probability"):
         replace(FULL_MENU, silent_probability=2)
+
+
+def test_clocks_run_apart_by_less_than_what_relies_on_them_allows() -> None:
+    fastest, slowest = 1 + CLOCK_DRIFT_MAX, 1 - CLOCK_DRIFT_MAX
+    assert fastest / slowest < CLOCK_MARGIN
+    assert DOUBT_FRACTION / slowest < 1, "a session is in doubt before ZooKeeper ends it"
