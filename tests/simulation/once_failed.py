@@ -98,4 +98,12 @@ ONCE_FAILED = (
         "geminga_bookie/test_bookie.py"
         "::test_power_may_fail_after_a_start_that_did_not_make_the_replayed_file_durable",
     ),
+    OnceFailed(
+        "functions workers",
+        213,
+        "2026-11-27",
+        "a leader whose connection was dark took a worker for gone, whose heartbeats another had",
+        "geminga_functions/cluster/test_leadership.py"
+        "::test_a_leader_whose_turn_ended_and_began_between_two_looks_begins_anew",
+    ),
 )

@@ -111,6 +111,7 @@ class ConsumerChannel(Channel):
         "_permits_max",
         "_permits_returned",
         "_permits_withheld",
+        "activations",
         "has_reached_end",
         "is_active",
         "is_seeking",
@@ -138,6 +139,8 @@ class ConsumerChannel(Channel):
         self.name = options.name or channels.random_name()
         # Of a Failover subscription's consumers one is active; of others each is.
         self.is_active = options.type is not SubscriptionType.FAILOVER
+        # How often a Failover subscription chose this one, on whatever connection.
+        self.activations = 0
         # Is the topic terminated, and everything delivered?
         self.has_reached_end = False
         # Is the subscription being moved? What is delivered meanwhile is past.
@@ -343,6 +346,7 @@ class ConsumerChannel(Channel):
     def active_changed(self, *, is_active: bool) -> None:
         """A Failover subscription chose this consumer, or another."""
         self.is_active = is_active
+        self.activations += is_active
 
     def reached_end(self) -> None:
         """The topic is terminated, and everything was delivered."""

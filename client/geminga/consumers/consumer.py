@@ -62,6 +62,15 @@ class Consumer(Closing, Generic[ValueT]):
         """
         return any(topic.channel.is_active for topic in self._topics.by_topic.values())
 
+    @property
+    def activations(self) -> int:
+        """How often its turn has begun, over all topics of a Failover subscription.
+
+        One more than before says that another consumer may have had its turn in between, also
+        where ``is_active`` was True at each look: as when the connection broke and came back.
+        """
+        return sum(topic.channel.activations for topic in self._topics.by_topic.values())
+
     def is_active_in(self, topic: str) -> bool:
         """Is it this consumer's turn in ``topic``, the whole name of a topic or partition?"""
         known = self._topics.by_topic.get(topic)

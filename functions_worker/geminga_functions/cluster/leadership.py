@@ -95,6 +95,8 @@ class Leadership(Service):
         # Of functions, and of assignments.
         self._writers: tuple[LogWriter, LogWriter] | None = None
         self._lead: asyncio.Task[object] | None = None
+        # The turn of its consumer in which this worker leads.
+        self._turn = 0
         self._changed = asyncio.Event()
         functions.listen(self.wake)
         assignments.listen(self.wake)
@@ -212,6 +214,11 @@ class Leadership(Service):
 
     def _follow_election(self, consumer: Consumer[bytes]) -> None:
         is_active = consumer.is_active and consumer.is_connected
+        if consumer.activations != self._turn:
+            # Whoever was active between two turns has received and acknowledged heartbeats, of
+            # which this worker will never hear: what it knows of sessions is worth nothing.
+            self._turn = consumer.activations
+            self._stop_leading()
         if is_active and (self._lead is None or self._lead.done()):
             self._lead = self.spawn(self._lead_on(), name="leader")
         elif not is_active:

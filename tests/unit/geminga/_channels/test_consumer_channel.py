@@ -329,8 +329,21 @@ async def test_a_failover_consumer_is_told_when_its_turn_comes(
     options = ConsumerChannelOptions(type=SubscriptionType.FAILOVER)
     channel = (await opened(channels, options)).channel
     assert not channel.is_active
+    assert channel.activations == 0
     broker.session.write(answers.encode_active_consumer_change(channel.id, is_active=True))
     await until(lambda: channel.is_active)
+    assert channel.activations == 1
+
+
+async def test_a_failover_consumer_that_was_active_on_a_connection_before_counts_its_turns(
+    channels: Channels, broker: FakeBroker
+) -> None:
+    """Another consumer was active in between, perhaps."""
+    options = ConsumerChannelOptions(type=SubscriptionType.FAILOVER)
+    channel = (await opened(channels, options)).channel
+    for _ in range(2):
+        broker.session.write(answers.encode_active_consumer_change(channel.id, is_active=True))
+    await until(lambda: channel.activations == 2)
 
 
 async def test_the_end_of_a_topic_is_told(channel: ConsumerChannel, broker: FakeBroker) -> None:

@@ -323,6 +323,7 @@ async def test_a_failover_consumer_is_told_when_its_turn_comes(
     assert not consumer.is_active
     broker.session.write(answers.encode_active_consumer_change(0, is_active=True))
     await until(lambda: consumer.is_active)
+    assert consumer.activations == 1
     (topic,) = consumer.topics
     assert consumer.is_active_in(topic)
     assert not consumer.is_active_in(f"{topic}-partition-0")
