@@ -206,6 +206,15 @@ class DirectoriesClash(BookieError):
         self.path = path
 
 
+class LogRemoved(BookieError):
+    """An entry log was given back after the index was asked: ask the index again."""
+
+    retry = True
+
+    def __init__(self, file_name: str) -> None:
+        super().__init__(f"entry log {file_name} was removed meanwhile")
+
+
 class ClusterNotInitialized(BookieError):
     """ZooKeeper holds no ledgers tree: no cluster was made there yet."""
 

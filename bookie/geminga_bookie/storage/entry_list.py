@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from geminga_bookie.storage.entry_log import LogRemoved
+from geminga_bookie.errors import LogRemoved
 from geminga_bookie.storage.storage import MOVES_MAX, Storage
 from geminga_protocol.bookkeeper.availability import Run, join_runs, runs_of
 from geminga_protocol.bookkeeper.errors import BookieFailed, NoSuchLedger

@@ -15,7 +15,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories, Directory
-from geminga_bookie.errors import BookieError, CorruptFile, EntryLogMissing, EntryLogTwice
+from geminga_bookie.errors import (
+    BookieError,
+    CorruptFile,
+    EntryLogMissing,
+    EntryLogTwice,
+    LogRemoved,
+)
 from geminga_bookie.formats import entry_log_v1 as layout
 from geminga_bookie.formats.salvage_v1 import presumed_header, salvage_entries
 from geminga_bookie.storage.index import BlockLocation, LogEnd, LogUsage
@@ -30,16 +36,6 @@ DEFAULTS = BookieConfig()
 
 # Read together with a block's header: the table of most blocks.
 TABLE_PEEK_BYTES = 16 * 1024
-
-
-class LogRemoved(BookieError):
-    """The file was given back after the index was asked: ask the index again."""
-
-    retry = True
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"entry log {layout.file_name(number)} was removed meanwhile")
-        self.number = number
 
 
 class DamagedBlock(CorruptFile):
@@ -465,7 +461,7 @@ class EntryLog:
             return open_file
         home = self._homes.get(number)
         if home is None:
-            raise LogRemoved(number)
+            raise LogRemoved(layout.file_name(number))
         path = self.path(number)
         file = await home.disk.open(layout.file_name(number))
         async with AsyncExitStack() as unless_kept:
@@ -473,7 +469,7 @@ class EntryLog:
             seed = await read_seed(file, path)
             if number not in self._homes:  # removed meanwhile; opening it may have made a new one
                 await home.disk.remove(layout.file_name(number))
-                raise LogRemoved(number)
+                raise LogRemoved(layout.file_name(number))
             if seed is None:
                 raise CorruptFile(path, 0, "its header is not what was written")
             opened_meanwhile = self._open_files.get(number)

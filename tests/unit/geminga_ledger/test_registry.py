@@ -75,7 +75,7 @@ async def test_the_list_is_read_again_with_a_new_session() -> None:
     world = World(1)
     async with registry_in(world) as registry:
         zookeeper = world.coordination.zookeeper
-        zookeeper.children_watches.clear()
+        zookeeper.leader.children_watches.clear()
         world.add_bookies(1)
         await settle()
         assert names(registry) == ["b0"]

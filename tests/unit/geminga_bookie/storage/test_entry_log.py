@@ -10,7 +10,7 @@ from tests.unit.geminga_bookie.fakes import KEY
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.disks.directories import Directories
-from geminga_bookie.errors import CorruptFile, EntryLogMissing, EntryLogTwice
+from geminga_bookie.errors import CorruptFile, EntryLogMissing, EntryLogTwice, LogRemoved
 from geminga_bookie.formats import log_list_v1
 from geminga_bookie.formats.entry_log_v1 import (
     FILE_HEADER_BYTES,
@@ -20,7 +20,7 @@ from geminga_bookie.formats.entry_log_v1 import (
     cut_blocks,
     file_name,
 )
-from geminga_bookie.storage.entry_log import EntryLog, LogRemoved
+from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.index import LogEnd, LogUsage
 from geminga_simulation.clock import SimulatedClock
 
