@@ -206,6 +206,28 @@ class DirectoriesClash(BookieError):
         self.path = path
 
 
+class DamagedBlock(CorruptFile):
+    """A block is not what was written, at byte ``offset``; ``entries`` are those that can still be
+    told apart in it, ``count`` it had. ``held`` says in words what the index knows of it.
+
+    Of any other entry that it spans, nobody can tell whether it was in it.
+    """
+
+    def __init__(
+        self, path: str, offset: int, held: str, count: int, entries: dict[int, bytes]
+    ) -> None:
+        BookieError.__init__(
+            self,
+            f"{path} is damaged in the block at byte {offset}, which holds {count} entries {held}: "
+            f"{count - len(entries)} of them cannot be told apart any more. Where the ledger "
+            "has other replicas, they are read and auto-recovery copies them back.",
+        )
+        self.path = path
+        self.offset = offset
+        self.what = "a block is not what was written"
+        self.entries = entries
+
+
 class LogRemoved(BookieError):
     """An entry log was given back after the index was asked: ask the index again."""
 

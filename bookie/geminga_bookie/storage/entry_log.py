@@ -16,8 +16,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories, Directory
 from geminga_bookie.errors import (
-    BookieError,
     CorruptFile,
+    DamagedBlock,
     EntryLogMissing,
     EntryLogTwice,
     LogRemoved,
@@ -36,26 +36,6 @@ DEFAULTS = BookieConfig()
 
 # Read together with a block's header: the table of most blocks.
 TABLE_PEEK_BYTES = 16 * 1024
-
-
-class DamagedBlock(CorruptFile):
-    """A block is not what was written; ``entries`` are those that can still be told apart in it.
-
-    Of any other entry that it spans, nobody can tell whether it was in it.
-    """
-
-    def __init__(self, path: str, at: BlockLocation, entries: dict[int, bytes]) -> None:
-        BookieError.__init__(
-            self,
-            f"{path} is damaged in the block at byte {at.offset}, which holds {at.entries} entries "
-            f"of ledger {at.ledger_id} from {at.first_entry} to {at.last_entry}: "
-            f"{at.entries - len(entries)} of them cannot be told apart any more. Where the ledger "
-            "has other replicas, they are read and auto-recovery copies them back.",
-        )
-        self.path = path
-        self.offset = at.offset
-        self.what = "a block is not what was written"
-        self.entries = entries
 
 
 class _OpenFile:
@@ -276,7 +256,8 @@ class EntryLog:
         if len(block) > layout.BLOCK_HEADER_BYTES:
             header = header or _presumed(at, block)
             entries = salvage_entries(header, block[layout.BLOCK_HEADER_BYTES :])
-        damage = DamagedBlock(self.path(at.log_number), at, entries)
+        held = f"of ledger {at.ledger_id} from {at.first_entry} to {at.last_entry}"
+        damage = DamagedBlock(self.path(at.log_number), at.offset, held, at.entries, entries)
         if (at.log_number, at.offset) not in self._damaged:
             self._damaged.add((at.log_number, at.offset))
             self.damaged_blocks += 1

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from struct import Struct
 
 from geminga_bookie.config import BookieConfig
-from geminga_bookie.errors import LogRemoved
+from geminga_bookie.errors import DamagedBlock, LogRemoved
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
-from geminga_bookie.storage.entry_log import DamagedBlock, EntryLog
+from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.index import Counts, Index
 from geminga_bookie.storage.ledgers import Ledger, LedgerTable
 from geminga_bookie.storage.read_cache import ReadCache
