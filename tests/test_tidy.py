@@ -52,7 +52,7 @@ TOP_LEVEL = {
 }
 TEST_FOLDERS = {
     *("unit", "integration", "simulation", "performance", "torture", "bookkeeper", "golden"),
-    *("differential", "compat", "apache_java", "java_client", "containers"),
+    *("histories", "differential", "compat", "apache_java", "java_client", "containers"),
 }
 
 # What decides must not ask: a module whose description calls it pure imports none of these.

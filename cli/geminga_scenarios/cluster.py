@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple
 
 from geminga import Client, Opening, connect
@@ -30,6 +31,7 @@ from geminga_proxy.config import ProxyConfig
 from geminga_proxy.proxy import Proxy
 from geminga_runtime.coordination import SessionState
 from geminga_runtime.errors import GemingaError
+from geminga_runtime.network import Network
 from geminga_scenarios.sizes import BROKER, CLIENT_MEMORY_BYTES, LEDGERS, PROXY, UNACKNOWLEDGED
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_server.authorization import ALLOW_ALL
@@ -125,6 +127,8 @@ class Cluster:
         self.place: World | Site = site or world
         self.brokers = [self.place.host(f"broker-{number}") for number in range(shape.brokers)]
         self.proxies = [self.place.host(f"proxy-{number}") for number in range(shape.proxies)]
+        # By which network a client on a host reaches the cluster, for those who want to listen.
+        self.network_of: Callable[[Host], Network] = lambda host: host.network
         drawn = self.storage.sizes
         self._ledgers = drawn.of(ledgers, LEDGERS)
         # What a client is told that is not told otherwise; 0: nothing.
@@ -146,6 +150,8 @@ class Cluster:
         self._heard_of_the_end_s = -FORMER_OWNER_S
         # The broker of each host's life, and its session.
         self._serving: dict[tuple[Host, int], tuple[Broker, SimulatedSession]] = {}
+        # The session of a broker's life, from when it begins to start.
+        self._sessions: dict[tuple[Host, int], SimulatedSession] = {}
         fronts = self.proxies or self.brokers
         addresses = ",".join(f"{front.name}:{BROKER_PORT}" for front in fronts)
         self.service_url = f"pulsar://{addresses}"
@@ -221,6 +227,7 @@ class Cluster:
                 self._heard_of_the_end_s = self.world.loop.time()
 
         async with host.coordination() as session:
+            self._sessions[host, host.lives] = session
             session.on_session(changed)
             yield session
 
@@ -257,6 +264,13 @@ class Cluster:
             return True
         return not all(is_alive for _, is_alive in self.serving())
 
+    def knows_until_s(self, host_name: str) -> float:
+        """Until when the broker on this host has heard of all changes from ZooKeeper; all brokers,
+        where it is none of them (a proxy)."""
+        asked = [each for each in self.brokers if each.name == host_name] or self.brokers
+        sessions = [self._sessions.get((each, each.lives)) for each in asked]
+        return min(-inf if each is None else each.knows_until_s for each in sessions)
+
     def broker(self, host: Host) -> Broker | None:
         """What serves on a broker's host at present."""
         serving = self._serving.get((host, host.lives))
@@ -277,7 +291,7 @@ class Cluster:
         host = self.place.host(name)
         return connect(
             self.service_url,
-            network=host.network,
+            network=self.network_of(host),
             clock=host.clock,
             random=host.random,
             **self.client_options,

@@ -3,8 +3,9 @@
 Every kept answer, also "there is no such node", stands under a watch and is dropped when the watch
 fires. Watches do not survive a lost connection, so all is read again when it is back. While
 ZooKeeper is away, what was read last holds on, however long that is, so that what goes on by itself
-is not held up; "there is no such node" does not, for it may have been made since, unless it is said
-to (``holds_missing``). The number of kept answers is bounded; the oldest go first.
+is not held up, though it had changed and nobody had read it again, unless it is said not to
+(``holds_changed``); "there is no such node" does not, for it may have been made since, unless it is
+said to (``holds_missing``). The number of kept answers is bounded; the oldest go first.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ class Watched(Generic[T]):
         *,
         entries_max: int = ENTRIES_MAX,
         holds_missing: bool = False,
+        holds_changed: bool = True,
     ) -> None:
         self._holds_missing = holds_missing
+        self._holds_changed = holds_changed
         self._coordination = coordination
         self._read = read
         self._entries_max = entries_max
@@ -93,7 +96,11 @@ class Watched(Generic[T]):
             self._asking.pop(path, None)
             if path in self._entries:
                 value = self._entries.pop(path)
-                if value is not None or self._holds_missing:
+                # A lost connection is told before the watches that go with it.
+                is_change = self._is_connected
+                if is_change and not self._holds_changed:
+                    self._former.pop(path, None)
+                elif value is not None or self._holds_missing:
                     self._bound(self._former)
                     self._former[path] = value
             if self._is_connected:  # else it is no change: followers are told when all are read

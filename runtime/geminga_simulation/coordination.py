@@ -19,7 +19,7 @@ the ping interval before it began. The tree itself is ``node_tree.py``, the clie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextvars import copy_context
 from random import Random
 from typing import cast
@@ -101,6 +101,8 @@ class SimulatedZooKeeper:
         self._expiries: dict[int, asyncio.TimerHandle | None] = {}
         self._session_id = SESSION_ID_FIRST
         self._clients: list[SimulatedSession] = []
+        # Outside of the simulated world: told of each change of a node at once.
+        self.observers: list[Callable[[Event, str], None]] = []
 
     def session(
         self, host: str = "main", *, timeout_s: float = SESSION_TIMEOUT_S_DEFAULT
@@ -191,7 +193,7 @@ class SimulatedZooKeeper:
         """These sessions are connected to a follower that hears of no change, until ``catch_up``.
         Those that reconnect meanwhile come to it or to the leader."""
         assert self.follower is None, "there is one follower, and it lags already"
-        self.follower = Follower(self.tree.copy())
+        self.follower = Follower(self.tree.copy(), self.loop.now_s)
         connected = [client for client in clients if client.is_link_up]
         self.leader.move(self.follower, connected)
         for client in connected:
@@ -278,6 +280,9 @@ class SimulatedZooKeeper:
             self.stop_silence(session_id)
             del self._expiries[session_id]
             self.loop.trace.note(f"session {session_id:#x} ends")
+            for client in self.sessions():
+                if client.session_id == session_id:
+                    client.go_deaf()
             self.tree.delete_ephemerals(session_id)
 
     # --- watches and time -------------------------------------------------------------------
@@ -290,6 +295,8 @@ class SimulatedZooKeeper:
 
     def _tell(self, event: Event, path: str) -> None:
         """A change was made: spend the watches on it."""
+        for observe in self.observers:
+            observe(event, path)
         self._send(self.leader.spend(event, path))
         follower = self.follower
         if follower is not None:

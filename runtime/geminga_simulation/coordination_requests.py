@@ -121,11 +121,13 @@ class Replica:
 
 
 class Follower(Replica):
-    """A server that hears of no change for a while. Its clients, and no others, see the tree as it
-    was; ``behind`` is what it will do when it hears, in order: events, answers to writes."""
+    """A server that has heard of no change since ``since_s``. Its clients, and no others, see the
+    tree as it was; ``behind`` is what it does, in order, when it hears: events, answers to writes.
+    """
 
-    def __init__(self, tree: NodeTree) -> None:
+    def __init__(self, tree: NodeTree, since_s: float) -> None:
         super().__init__(tree)
+        self.since_s = since_s
         self.behind: list[Callable[[], None]] = []
 
 

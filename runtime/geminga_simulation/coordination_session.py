@@ -78,7 +78,9 @@ class SimulatedSession:
         # Sent and not answered; the first ``len(_requests)`` of the youngest are not served yet.
         self._in_flight: dict[Request, None] = {}
         self._requests: deque[Request] = deque()
-        self._answers: deque[Callable[[], None]] = deque()
+        # On their way to the client, each with the moment up to which the server knew all by then.
+        self._answers: deque[tuple[float, Callable[[], None]]] = deque()
+        self._deaf_since_s: float | None = None  # the server tells it nothing
         # At a follower that lags: writes it has not heard of, and requests that wait behind one.
         self._unheard = 0
         self._postponed: deque[Request] = deque()
@@ -128,6 +130,22 @@ class SimulatedSession:
         self.is_link_up = False
         if self._doubt_timer is not None:
             self._doubt_timer.cancel()
+
+    def go_deaf(self) -> None:
+        """The server ends the session, or the connection breaks."""
+        self._deaf_since_s = self.knows_until_s
+
+    @property
+    def knows_until_s(self) -> float:
+        """Of all changes before, the client has heard; only an outside observer can know this."""
+        told_s = self._answers[0][0] if self._answers else self._server_knows_until_s
+        return told_s if self._deaf_since_s is None else self._deaf_since_s
+
+    @property
+    def _server_knows_until_s(self) -> float:
+        """Of all changes before, the server that the client is connected to has heard."""
+        replica = self.replica
+        return replica.since_s if isinstance(replica, Follower) else self._server.loop.now_s
 
     # --- Coordination -----------------------------------------------------------------------
 
@@ -351,13 +369,13 @@ class SimulatedSession:
     def _answer(self, deliver: Callable[[], None]) -> None:
         if self.is_link_up:
             server = self._server
-            self._answers.append(deliver)
+            self._answers.append((self._server_knows_until_s, deliver))
             self._answer_s = max(self._answer_s, server.loop.now_s + server.delay_s())
             server.loop.at(self._answer_s, self._receive, self._link, context=self.context)
 
     def _receive(self, link: int) -> None:
         if link == self._link and not self.is_over:
-            self._answers.popleft()()
+            self._answers.popleft()[1]()
 
     def _fire(self, watch: Watch) -> None:
         """In the client: call whoever watched, once, behind those whom an answer just woke."""
@@ -379,6 +397,7 @@ class SimulatedSession:
         """The connection breaks: some of what is on the way still reaches the server."""
         if not self.is_link_up:
             return
+        self.go_deaf()
         server = self._server
         self.is_link_up = False
         arriving = server.random.randrange(len(self._requests) + 1)
@@ -442,6 +461,7 @@ class SimulatedSession:
         server.stop_silence(self._session_id)
         self._link += 1
         self.is_link_up = True
+        self._deaf_since_s = None
         self._change_state(SessionState.CONNECTED)
         self._connected.set()
         held, self._held = self._held, deque()

@@ -74,13 +74,20 @@ def check_linearizable(operations: Iterable[Operation], model: Model[StateT]) ->
             return
         if (done & needed).bit_count() > (furthest & needed).bit_count():
             furthest = done
+        reached: list[tuple[int, StateT]] = []
         for place in reversed(_candidates(known, done)):
             after = model.step(state, known[place].what)
             if after is not None:
-                reached = done | 1 << place, after
-                if reached not in tried:
-                    tried.add(reached)
-                    waiting.append(reached)
+                reached.append((done | 1 << place, after))
+                if after == state:
+                    # What changes nothing may come at once: it is in nobody's way. Else reads that
+                    # overlap would be tried in every order.
+                    reached = reached[-1:]
+                    break
+        for each in reached:
+            if each not in tried:
+                tried.add(each)
+                waiting.append(each)
     stuck = [str(known[place]) for place in _candidates(known, furthest)]
     named = "\n  ".join(stuck[:OPERATIONS_NAMED_MAX])
     raise InvariantViolated(
@@ -93,7 +100,9 @@ def _candidates(known: Sequence[Operation], done: int) -> list[int]:
     """Which operation may take effect next: called before any other that is left has returned."""
     first_return_s = inf
     found: list[int] = []
-    for place, each in enumerate(known):
+    first_left = (~done & (done + 1)).bit_length() - 1
+    for place in range(first_left, len(known)):
+        each = known[place]
         if each.called_s > first_return_s:
             break
         if not done >> place & 1:

@@ -64,10 +64,13 @@ class LogHistory(Generic[PositionT]):
     """What clients of one log did and were told, and whether a log can have told it.
 
     ``may_repeat``: who appends and hears nothing does so again, so that a value may be stored more
-    than once. What comes after the first answer is then in doubt.
+    than once. What comes after the first answer is then in doubt. ``is_read_in_part``: not
+    everything is read that was appended without an answer, so that a position may be told as the
+    last one, and nobody knows what is there.
     """
 
     may_repeat: bool = False
+    is_read_in_part: bool = False
     _appends: list[Append[PositionT]] = field(default_factory=list["Append[PositionT]"])
     _reads: list[_Look[PositionT]] = field(default_factory=list["_Look[PositionT]"])
     _lasts: list[_Look[PositionT]] = field(default_factory=list["_Look[PositionT]"])
@@ -130,16 +133,23 @@ class LogHistory(Generic[PositionT]):
                 raise InvariantViolated(f"{look} read it at {look.position}: {found}")
         return stored
 
-    def _check_order(self, stored: dict[PositionT, Append[PositionT]]) -> None:
-        """Let each take effect as early as it can, in the order of the positions."""
+    def _lasts_by_position(
+        self, stored: dict[PositionT, Append[PositionT]]
+    ) -> dict[PositionT | None, list[_Look[PositionT]]]:
+        """Who was told that a position is the last; what is there must be stored."""
         lasts: dict[PositionT | None, list[_Look[PositionT]]] = {}
         for look in self._lasts:
             lasts.setdefault(look.position, []).append(look)
-        unknown = [
-            position for position in lasts if position not in stored and position is not None
-        ]
-        if unknown:
-            raise InvariantViolated(f"{lasts[unknown[0]][0]} was told of {unknown[0]}: not stored")
+        for position, looks in lasts.items():
+            if position is not None and position not in stored:
+                if not self.is_read_in_part:
+                    raise InvariantViolated(f"{looks[0]} was told of {position}: not stored")
+                stored[position] = Append("somebody", None, -inf, position)
+        return lasts
+
+    def _check_order(self, stored: dict[PositionT, Append[PositionT]]) -> None:
+        """Let each take effect as early as it can, in the order of the positions."""
+        lasts = self._lasts_by_position(stored)
         effect_s: dict[PositionT, float] = {}
         now_s, latest = -inf, "the beginning"
         for position in (None, *sorted(stored)):

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
+
+from tests.histories.listening import SIZE_BYTES, frames
 
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_runtime.network import Listener, Network, ProtocolT
 
-SIZE_BYTES = 4
 # So long after a command left, which arrives meanwhile, its stream breaks.
 BREAK_S = 0.1
 
@@ -172,14 +173,3 @@ class _Outgoing(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
-
-
-def frames(stream: bytes) -> Iterator[bytes]:
-    """The whole frames at the beginning of a stream."""
-    start = 0
-    while len(stream) - start >= SIZE_BYTES:
-        end = start + SIZE_BYTES + int.from_bytes(stream[start : start + SIZE_BYTES], "big")
-        if end > len(stream):
-            return
-        yield stream[start:end]
-        start = end

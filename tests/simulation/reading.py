@@ -161,7 +161,9 @@ def channels(cluster: Cluster, name: str) -> Channels:
     """What readers on a host of this name share, to be entered."""
     host = cluster.world.host(name)
     options = ClientOptions()
-    return Channels(cluster.service_url, options, network=host.network, random=host.random)
+    return Channels(
+        cluster.service_url, options, network=cluster.network_of(host), random=host.random
+    )
 
 
 async def read_late(

@@ -17,7 +17,9 @@ import pytest
 from tests.simulation import once
 from tests.simulation.cut_links import Cut, CuttingNetwork, Moment, name_of
 from tests.simulation.errands import Errand
+from tests.simulation.listened import listen
 from tests.simulation.planted import Plant, forget_to_send_again, found_by, leave_connections_open
+from tests.simulation.planted_histories import forget_single_acknowledgements
 from tests.simulation.seeds import first_seeds
 
 from geminga import connect
@@ -63,7 +65,7 @@ class Errands:
         self.clients += 1
         host = cluster.world.host(f"client-{number:03}")
         host.start(lambda _: asyncio.Event().wait())
-        network = CuttingNetwork(host.network, cut)
+        network = CuttingNetwork(cluster.network_of(host), cut)
         is_idle = cut is None or cut.kind in (BaseCommand.PING, BaseCommand.PONG)
         errand = Errand(
             f"errand-{number:03}",
@@ -141,6 +143,7 @@ async def story(
     """``tell`` in a world of its own."""
     async with World() as world:
         cluster = Cluster(world, shape)
+        histories = listen(cluster)
         await cluster.open()
         await cluster.create_namespace(once.NAMESPACE, once.POLICIES)
         try:
@@ -148,6 +151,7 @@ async def story(
         except ExceptionGroup as group:  # of the errands the first that failed tells why
             raise group.exceptions[0] from group
         raise_loop_failures(world)
+    histories.check()
     return commands
 
 
@@ -190,7 +194,9 @@ def test_a_client_lives_through_storms_of_brokers_and_links(first: int) -> None:
         assert {"sent SEEK", "sent ACK", "received WATCH_TOPIC_UPDATE"} <= commands
 
 
-@pytest.mark.parametrize("plant", [forget_to_send_again, leave_connections_open])
+@pytest.mark.parametrize(
+    "plant", [forget_to_send_again, leave_connections_open, forget_single_acknowledgements]
+)
 def test_a_planted_bug_is_found_by_a_checker(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     tell = partial(run, is_stormy=True)
     with monkeypatch.context() as patch:

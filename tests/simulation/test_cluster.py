@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 from tests.simulation.harm import patience, with_bad_disks
+from tests.simulation.listened import listen
 from tests.simulation.planted import (
     Plant,
     answer_before_the_sync,
@@ -23,6 +24,10 @@ from tests.simulation.planted import (
     confirm_acknowledgements_early,
     found_by,
     name_a_last_message_of_before,
+)
+from tests.simulation.planted_histories import (
+    forget_single_acknowledgements,
+    send_again_what_lies_between,
 )
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import (
@@ -200,6 +205,7 @@ async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> Summary
     """``live_through`` in a world of its own; raises what the client's process ended by."""
     async with World() as world:
         cluster = Cluster(world, shape, ledgers)
+        histories = listen(cluster)
         await cluster.open()
         chance = world.loop.stream("story")
         client, other = world.host(CLIENT), world.host(OTHER_CLIENT)
@@ -210,7 +216,8 @@ async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> Summary
         except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
             raise group.exceptions[0] from group
         raise_loop_failures(world)
-        return summary
+    histories.check()
+    return summary
 
 
 def run(
@@ -255,6 +262,8 @@ def test_a_seed_repeats() -> None:
         (confirm_a_copy_early, Shape(3, 1, Sizes(3, 2, 2))),
         (confirm_acknowledgements_early, Shape()),
         (name_a_last_message_of_before, Shape()),
+        (forget_single_acknowledgements, Shape()),
+        (send_again_what_lies_between, Shape()),
     ],
 )
 def test_a_planted_bug_is_found_by_a_checker(

@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 from tests.simulation.harm import patience, with_bad_disks
+from tests.simulation.listened import listen
 from tests.simulation.planted import (
     Plant,
     compact_up_to_the_end,
@@ -175,6 +176,7 @@ async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
     """``live_through`` in a world of its own; how many messages it was about."""
     async with World() as world:
         cluster = Cluster(world, shape, ledgers)
+        histories = listen(cluster)
         await cluster.open()
         client, other = world.host("client"), world.host("other-client")
         for host in (client, other):
@@ -184,6 +186,7 @@ async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
         except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
             raise group.exceptions[0] from group
         raise_loop_failures(world)
+    histories.check()
     return len(told.stored)
 
 

@@ -25,6 +25,7 @@ from tests.simulation.delayed import (
     wait_for_them,
 )
 from tests.simulation.harm import with_bad_disks
+from tests.simulation.listened import listen
 from tests.simulation.planted import (
     Plant,
     deliver_early,
@@ -90,6 +91,7 @@ async def story(menu: FaultMenu, shape: Shape) -> int:
     """``live_through`` in a world of its own, and its checks; how many messages came."""
     async with World() as world:
         cluster = Cluster(world, shape, IMPATIENT, acknowledges_all=True)
+        histories = listen(cluster)
         await cluster.open()
         client = world.host("client")
         client.start(lambda _: asyncio.Event().wait())
@@ -100,6 +102,7 @@ async def story(menu: FaultMenu, shape: Shape) -> int:
         except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
             raise group.exceptions[0] from group
         raise_loop_failures(world)
+    histories.check()
     check_appointments(told, clocks_jump=False)
     return len(told.delivered)
 

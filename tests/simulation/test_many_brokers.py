@@ -17,12 +17,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from random import Random
 
 import pytest
+from tests.histories.client_histories import ClientHistories
 from tests.simulation.harm import patience, with_bad_disks
+from tests.simulation.listened import listen, note_leaders
 from tests.simulation.planted import Plant, found_by
+from tests.simulation.planted_histories import (
+    keep_what_a_lost_session_had,
+    lead_on_without_a_session,
+)
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import (
     LOG_TOPIC,
@@ -42,7 +48,6 @@ from tests.simulation.traffic import (
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage as BookieStorage
 from geminga_broker.broker import Broker
-from geminga_broker.ownership.owned_bundles import OwnedBundles
 from geminga_broker.ownership.split import split_boundaries
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -71,6 +76,8 @@ CHANGES = 80
 SPLITS_EACH = 40
 SEND_S = 20.0
 LOOK_S = 0.005
+# Of so many looks one is for the leader.
+LEADERS_EACH = 20
 FAULTY_S = 15.0
 PRESENT_S_MAX = 10.0
 AWAY_SESSIONS_MAX = 3
@@ -87,10 +94,12 @@ MENU = FaultMenu(
 )
 
 
-async def observe(cluster: Cluster) -> None:
+async def observe(cluster: Cluster, histories: ClientHistories) -> None:
     """Raise ``InvariantViolated`` when two running brokers serve one topic, and have a session that
-    lives or are certain."""
-    while True:
+    lives or are certain. Note now and then who leads."""
+    for look in count():
+        if look % LEADERS_EACH == 0:
+            note_leaders(cluster, histories)
         serving = [
             broker
             for broker, has_session in cluster.serving()
@@ -193,10 +202,12 @@ async def stay_away_again_and_again(cluster: Cluster, chance: Random) -> None:
                     world.heal(broker, end)
 
 
-async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> int:
+async def live_through(
+    cluster: Cluster, histories: ClientHistories, menu: FaultMenu, chance: Random
+) -> int:
     """One story; how many messages were stored."""
     log = Told(LOG_TOPIC)
-    observing = asyncio.create_task(observe(cluster))
+    observing = asyncio.create_task(observe(cluster, histories))
     async with cluster.client(CLIENTS[0]) as client, cluster.client(CLIENTS[1]) as other:
         async with await client.consumer(LOG_TOPIC, SUBSCRIPTION, **SHARED):
             pass  # from now on everything is kept for it
@@ -228,12 +239,16 @@ async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
     """``live_through`` in a world of its own."""
     async with World() as world:
         cluster = Cluster(world, shape, ledgers)
+        histories = listen(cluster)
         await cluster.open()
         client, other = map(world.host, CLIENTS)
         for host in (client, other):
             host.start(lambda _: asyncio.Event().wait())
-        stored = await client.run(live_through(cluster, menu, world.loop.stream("story")))
+        stored = await client.run(
+            live_through(cluster, histories, menu, world.loop.stream("story"))
+        )
         raise_loop_failures(world)
+    histories.check()
     return stored
 
 
@@ -251,15 +266,6 @@ def test_no_topic_has_two_owners(first: int) -> None:
     assert sum(stored) > SEEDS_A_TEST * MESSAGES, "of the two times so many that were sent"
 
 
-def keep_what_a_lost_session_had(patch: pytest.MonkeyPatch) -> None:
-    """A broker whose session is over goes on as if it owned its bundles (upstream's #24478)."""
-
-    def keep(owned: OwnedBundles) -> None:
-        del owned
-
-    patch.setattr(OwnedBundles, "_give_up_all", keep)
-
-
 def fence_nothing(patch: pytest.MonkeyPatch) -> None:
     """Bookies take what a ledger's writer sends after another has recovered the ledger."""
 
@@ -273,7 +279,8 @@ def fence_nothing(patch: pytest.MonkeyPatch) -> None:
 
 # The seed from which on each is looked for: a search from 0 on takes half a minute for the second.
 @pytest.mark.parametrize(
-    ("plant", "first"), [(keep_what_a_lost_session_had, 4), (fence_nothing, 84)]
+    ("plant", "first"),
+    [(keep_what_a_lost_session_had, 4), (fence_nothing, 84), (lead_on_without_a_session, 0)],
 )
 def test_a_planted_bug_is_found_by_the_observer_or_a_checker(
     plant: Plant, first: int, monkeypatch: pytest.MonkeyPatch

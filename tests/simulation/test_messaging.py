@@ -27,6 +27,7 @@ from tests.simulation.delayed import (
 from tests.simulation.fenced import Reigns, check_reigns, reign
 from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.keyed import Work, check_nothing_overtaken, check_work, work_in_shifts
+from tests.simulation.listened import listen
 from tests.simulation.once import Numbered, check_once, send_numbers
 from tests.simulation.planted import (
     Plant,
@@ -227,6 +228,7 @@ async def story(weather: Weather, menu: FaultMenu, shape: Shape, ledgers: Ledger
     """``live_through`` in a world of its own, and its checks."""
     async with World() as world:
         cluster = Cluster(world, shape, ledgers, acknowledges_all=True)
+        histories = listen(cluster)
         await cluster.open()
         await cluster.create_namespace(once.NAMESPACE, once.POLICIES)
         chance = world.loop.stream("story")
@@ -238,6 +240,7 @@ async def story(weather: Weather, menu: FaultMenu, shape: Shape, ledgers: Ledger
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
         raise_loop_failures(world)
+    histories.check()
     check_work(told.work)
     check_reigns(told.reigns, told.read[fenced.TOPIC])
     check_once(PRODUCERS, told.read[once.TOPIC])

@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 from tests.simulation import once
 from tests.simulation.cut_links import name_of
+from tests.simulation.listened import listen
 from tests.simulation.seeds import first_seeds
 from tests.simulation.test_client import STORM, Errands
 
@@ -36,6 +37,7 @@ async def story(menu: FaultMenu) -> frozenset[str]:
     they needed."""
     async with World() as world:
         cluster = Cluster(world, SHAPE)
+        histories = listen(cluster)
         await cluster.open()
         await cluster.create_namespace(once.NAMESPACE, once.POLICIES)
         for number in range(CLIENTS):
@@ -51,6 +53,7 @@ async def story(menu: FaultMenu) -> frozenset[str]:
         except ExceptionGroup as group:  # of the errands the first that failed tells why
             raise group.exceptions[0] from group
         raise_loop_failures(world)
+    histories.check()
     seen = {each for done in running for each in done.result().seen}
     return frozenset(f"{way.value} {name_of(kind)}" for way, kind in seen)
 

@@ -15,12 +15,14 @@ from random import Random
 
 import pytest
 from tests.simulation.harm import patience, with_bad_disks
+from tests.simulation.listened import listen
 from tests.simulation.planted import (
     Plant,
     found_by,
     let_the_last_owner_write_on,
     name_the_ledger_before,
 )
+from tests.simulation.planted_histories import answer_from_a_stale_cache
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import (
     FAILOVER,
@@ -155,6 +157,7 @@ async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
     """``live_through`` in a world of its own."""
     async with World() as world:
         cluster = Cluster(world, shape, ledgers)
+        histories = listen(cluster)
         await cluster.open()
         client, other = map(world.host, CLIENTS)
         for host in (client, other):
@@ -164,6 +167,7 @@ async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
         except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
             raise group.exceptions[0] from group
         raise_loop_failures(world)
+    histories.check()
     return settled
 
 
@@ -183,7 +187,12 @@ def test_a_topic_that_changes_hands_forgets_nothing(first: int) -> None:
 
 # The second one is rare: the seeds before the first that finds it are left out.
 @pytest.mark.parametrize(
-    ("plant", "first"), [(let_the_last_owner_write_on, 0), (name_the_ledger_before, 110)]
+    ("plant", "first"),
+    [
+        (let_the_last_owner_write_on, 0),
+        (name_the_ledger_before, 110),
+        (answer_from_a_stale_cache, 0),
+    ],
 )
 def test_a_planted_bug_is_found_by_a_checker(
     plant: Plant, first: int, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,6 +59,8 @@ class Node:
     broker: str
     session: int
     generation: int
+    # Where clients reach it.
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,15 @@ class View:
     claims: Mapping[str, Claims]
     nodes: Mapping[str, Node] = field(default_factory=dict[str, Node])
     sessions: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """ZooKeeper's owners of all bundles, each read at some moment of that time."""
+
+    began_s: float
+    ended_s: float
+    nodes: Mapping[str, Node]
 
 
 def double_owners(rounds: Sequence[View]) -> list[str]:
@@ -109,6 +121,8 @@ class OwnerChecker:
 
     def __init__(self, cluster: ClusterProcess) -> None:
         self.checks = self.topics = 0
+        # What ZooKeeper said, whenever it was asked.
+        self.polls: list[Poll] = []
         self._cluster = cluster
         self._generations: dict[str, Node] = {}
 
@@ -135,7 +149,9 @@ class OwnerChecker:
         endpoints = self._cluster.endpoints
         brokers = [endpoints[name]["web"] for name in self._cluster.brokers]
         claims = {broker: claims_of(broker) for broker in brokers}
+        began_s = time.monotonic()
         nodes, sessions = asyncio.run(_owners(endpoints["zookeeper"]["address"]))
+        self.polls.append(Poll(began_s, time.monotonic(), nodes))
         return View(claims, nodes, sessions)
 
 
@@ -162,8 +178,13 @@ async def _owners(hosts: str) -> tuple[dict[str, Node], dict[str, int]]:
             found = await _read(zookeeper, f"{OWNERSHIP_PATH}/{bundle}")
             if found is not None:
                 value, stat = found
-                owner = BundleOwner.decode(value).http_url
-                nodes[bundle] = Node(str(owner), stat.ephemeral_owner, stat.created_zxid)
+                owner = BundleOwner.decode(value)
+                nodes[bundle] = Node(
+                    str(owner.http_url),
+                    stat.ephemeral_owner,
+                    stat.created_zxid,
+                    str(owner.native_url),
+                )
         sessions: dict[str, int] = {}
         for broker in await zookeeper.children(REGISTRATIONS_PATH):
             found = await _read(zookeeper, f"{REGISTRATIONS_PATH}/{broker}")

@@ -16,11 +16,13 @@ from statistics import median
 
 from tests.integration.cluster_process import ClusterProcess, StandaloneProcess
 from tests.integration.official_client import client_of
+from tests.torture.journal import Journal, histories_of
 from tests.torture.load import CONFIRM_S_MAX, READ_TIMEOUT_MS, TOPICS, Load, drain, read_back
 from tests.torture.owners import OwnerChecker
 from tests.torture.sent import Content, MessagesLost, Sent
 from tests.torture.strikes import PAUSE_S_MAX, Striker, Targets, strikes
 from tests.torture.wires import Wires
+from tests.torture.witness import Witness
 
 BOOKIES = ("bookie", "bookie-2", "bookie-3", "bookie-4")
 # Half of the pauses are longer than what the supervisor puts up with.
@@ -76,6 +78,8 @@ class Outcome:
     recoveries: Sequence[Recovery]
     # How often nothing was owned by two brokers, where there are several.
     owner_checks: int
+    # What clients of ours were told, in which nothing contradicts the rest.
+    heard: str
     lost_bytes: int
     took_s: float
 
@@ -90,9 +94,10 @@ class Outcome:
             f"slowest after {self.worst_latency_s:.1f} s; {struck}; {self.lost_bytes} bytes that "
             f"were not synced were thrown away; {messages} messages read back, {repeats} of them "
             "repeats, the same after a restart; all that was confirmed is there, in order; "
-            f"nothing had two owners at {self.owner_checks} looks; until all producers had "
-            f"receipts again after a strike: {median(each.took_s for each in slow):.1f} s in the "
-            f"median, most after {'; '.join(map(str, slow[:SLOWEST]))}"
+            f"nothing had two owners at {self.owner_checks} looks; histories of {self.heard} hold; "
+            "until all producers had receipts again after a strike: "
+            f"{median(each.took_s for each in slow):.1f} s in the median, "
+            f"most after {'; '.join(map(str, slow[:SLOWEST]))}"
         )
 
 
@@ -125,27 +130,32 @@ def besiege(start: Start, siege: Siege, wires: Wires | None = None) -> Outcome:
 
     With ``wires``, which its brokers must have, they are parted from ZooKeeper as well.
 
-    Raises ``MessagesLost``, or ``AssertionError`` when something did not recover in time.
+    Raises ``MessagesLost``, ``InvariantViolated`` for what our clients were told, or
+    ``AssertionError`` when something did not recover in time.
     """
     begun = time.monotonic()
     cluster = start()
     striker = Striker(cluster, siege.parts, wires)
     owners = OwnerChecker(cluster) if isinstance(cluster, ClusterProcess) else None
+    journal = Journal()
     with client_of(url_for_clients(cluster)) as client:
         load = Load(client, siege.rate, siege.topics)
         load.start()
-        _strike(striker, siege, owners, has_partitions=wires is not None)
-        load.stop()
+        with Witness(url_for_clients(cluster), journal):
+            _strike(striker, siege, owners, has_partitions=wires is not None)
+            load.stop()
         returns_max = RETURNS_A_STRIKE_MAX * striker.strikes
         contents = _read_all(client, load, siege, returns_max)
     cluster.stop()
     cluster = start()
-    with client_of(url_for_clients(cluster)) as client:
+    with client_of(url_for_clients(cluster)) as client, Witness(url_for_clients(cluster), journal):
         again = _read_all(client, load, siege, returns_max)
         for topic, sents in load.topics.items():
             drain(client, topic, sents)
     if again != contents:
         raise MessagesLost(f"a restart turned {contents} into {again}")
+    histories = histories_of(journal, owners.polls if owners else None)
+    histories.check()
     assert owners is None or owners.topics, "no topic was seen with its owner"
     worst_latency_s = max(sent.worst_latency_s for sent in load.all_sent)
     assert worst_latency_s <= CONFIRM_S_MAX, f"a send was confirmed after {worst_latency_s:.1f} s"
@@ -157,6 +167,7 @@ def besiege(start: Start, siege: Siege, wires: Wires | None = None) -> Outcome:
         worst_latency_s=worst_latency_s,
         recoveries=recoveries(striker.struck, load.all_sent),
         owner_checks=owners.checks if owners else 0,
+        heard=str(histories),
         lost_bytes=striker.lost_bytes,
         took_s=time.monotonic() - begun,
     )
@@ -171,6 +182,8 @@ def _strike(
     striker: Striker, siege: Siege, owners: OwnerChecker | None, *, has_partitions: bool
 ) -> None:
     end = time.monotonic() + siege.seconds
+    if owners is not None:
+        owners.check()
     for strike in strikes(
         Random(siege.seed),
         siege.parts,

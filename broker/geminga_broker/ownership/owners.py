@@ -56,7 +56,8 @@ class OwnerCache:
     ) -> None:
         self._coordination = coordination
         self._is_past = is_past
-        self._nodes = Watched(coordination, self._ask, entries_max=OWNERS_MAX)
+        # Better no answer than one that is known to be wrong: clients ask again.
+        self._nodes = Watched(coordination, self._ask, entries_max=OWNERS_MAX, holds_changed=False)
 
     def known(self, bundle: Bundle) -> BundleNode | Unowned:
         """What is known of the bundle. Asks nobody."""

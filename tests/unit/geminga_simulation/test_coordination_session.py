@@ -16,6 +16,7 @@ from geminga_runtime.coordination import (
 )
 from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.node_tree import Event
 
 
 @pytest.fixture
@@ -139,3 +140,44 @@ async def test_a_dead_process_hears_nothing_and_asks_in_vain(
         await asyncio.wait_for(session.create("/ghost"), 60)
     assert (heard.count, states) == (0, [])
     assert zookeeper.tree.exists("/ghost") is None
+
+
+async def test_an_observer_sees_a_change_at_once_and_until_when_a_client_knows_all(
+    zookeeper: SimulatedZooKeeper,
+) -> None:
+    now_s = asyncio.get_running_loop().time
+    seen: list[tuple[Event, str]] = []
+    zookeeper.observers.append(lambda event, path: seen.append((event, path)))
+    session = zookeeper.session("host")
+    await session.create("/a")
+    heard = Heard()
+    await session.get("/a", on_change=heard)
+    assert session.knows_until_s == now_s()
+    zookeeper.remove("/a")
+    assert (Event.DELETED, "/a") in seen
+    changed_s = now_s()
+    await asyncio.sleep(zookeeper.conditions.delay_s_min / 2)
+    assert heard.count == 0
+    assert session.knows_until_s == changed_s
+    await heard.wait()
+    assert session.knows_until_s == now_s()
+
+
+@pytest.mark.parametrize("does_session_end", [True, False])
+async def test_a_client_knows_no_more_while_it_hears_nothing(
+    zookeeper: SimulatedZooKeeper, *, does_session_end: bool
+) -> None:
+    now_s = asyncio.get_running_loop().time
+    session = zookeeper.session("host")
+    await session.create("/a")
+    if does_session_end:
+        zookeeper.expire(session, noticed_s=2.0)
+    else:
+        zookeeper.isolate("host")
+    silent_s = now_s()
+    await asyncio.sleep(1)
+    assert session.knows_until_s == silent_s
+    zookeeper.restore("host")
+    await asyncio.sleep(3)
+    assert session.state is SessionState.CONNECTED
+    assert session.knows_until_s == now_s()

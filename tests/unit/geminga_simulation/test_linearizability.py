@@ -113,3 +113,12 @@ def test_a_long_history_without_much_overlap_is_soon_checked() -> None:
     ]
     history = [each for each in history if each.what != ("read", 0)]
     check_linearizable(history, Model(0, lambda *_: 0))  # every order is right
+
+
+def test_reads_that_all_overlap_are_not_tried_in_every_order() -> None:
+    reads = [operation(f"c{number}", 0, 9, "read", 1) for number in range(100)]
+    with pytest.raises(InvariantViolated, match="101 can be put in order"):
+        check_linearizable(
+            [operation("a", 0, 1, "write", 1), *reads, operation("b", 10, 11, "read", 0)],
+            REGISTER,
+        )

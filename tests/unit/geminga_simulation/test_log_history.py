@@ -130,6 +130,17 @@ def test_nobody_is_told_of_what_is_not_stored() -> None:
         history.check()
 
 
+def test_where_not_all_is_read_the_last_one_may_be_nobody_knows_what() -> None:
+    history = LogHistory[int](is_read_in_part=True)
+    history.append("writer", "lost", 0)
+    appended(history, "a", 0, 1, 3)
+    history.last("reader", 4, called_s=2, returned_s=3)
+    history.check()
+    history.last("other", 3, called_s=4, returned_s=5)
+    with pytest.raises(InvariantViolated, match="told that 4 is last, which comes behind: other"):
+        history.check()
+
+
 def log(entries: Entries, what: Hashable) -> Entries | None:
     assert isinstance(what, tuple)
     kind, position, value = what

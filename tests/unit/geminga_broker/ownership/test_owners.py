@@ -10,7 +10,7 @@ from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.ownership import BundleOwner
-from geminga_runtime.coordination import Coordination
+from geminga_runtime.coordination import ConnectionLost, Coordination
 
 BUNDLE = Bundle(NamespaceName("acme", "shop"), 0, 0x40000000)
 PAST_URL = "http://before:8080"
@@ -98,3 +98,19 @@ async def test_what_is_forgotten_is_asked_again(owners: OwnerCache, requests: li
     assert owners.known(BUNDLE) is Unowned.NOT_KNOWN
     await owners.read(BUNDLE)
     assert requests != []
+
+
+async def test_an_owner_that_is_known_to_be_none_any_more_is_not_named_while_zookeeper_is_away(
+    owners: OwnerCache,
+    other: Coordination,
+    suspend: Callable[[str], Awaitable[None]],
+    settle: Settle,
+) -> None:
+    await own(other, "http://there:8080")
+    assert isinstance(await owners.read(BUNDLE), BundleNode)
+    await other.delete(BUNDLE.path)
+    await settle()
+    await suspend("broker")
+    assert owners.known(BUNDLE) is Unowned.NOT_KNOWN
+    with pytest.raises(ConnectionLost):
+        await owners.read(BUNDLE)
