@@ -77,6 +77,8 @@ class FaultMenu(Conditions):
     A swizzle cuts all links of one host, one after the other, and heals them in another order.
     A coordination step is one write to ZooKeeper that fails, is doubtful or late, rather of a kind
     that is seldom written (``write_troubles.py``).
+    Syncs lie on the disks of those hosts only which a story names, for it must know what they may
+    lose.
     """
 
     crash_rate: float = 0.0
@@ -94,6 +96,7 @@ class FaultMenu(Conditions):
     coordination_step_rate: float = 0.0
     disk_stall_rate: float = 0.0
     disk_failure_rate: float = 0.0
+    lying_sync_rate: float = 0.0
     clock_jump_rate: float = 0.0
     clock_drift_rate: float = 0.0
     hosts_down_max: int = 1
@@ -104,6 +107,7 @@ class FaultMenu(Conditions):
     zookeeper_lag_s_max: float = 2.0
     disk_stall_s_max: float = 2.0
     disk_failure_s_max: float = 1.0
+    lying_sync_s_max: float = 2.0
     unnoticed_s_max: float = 1.0
     clock_jump_ms_max: int = 60_000
     clock_drift_max: float = CLOCK_DRIFT_MAX
@@ -149,6 +153,7 @@ FULL_MENU = FaultMenu(
     coordination_step_rate=2.0,
     disk_stall_rate=0.1,
     disk_failure_rate=0.2,
+    lying_sync_rate=0.5,
     clock_jump_rate=0.1,
     clock_drift_rate=0.3,
     network=ROUGH_NETWORK,
@@ -160,18 +165,26 @@ FULL_MENU = FaultMenu(
 class FaultInjector:
     """Carries a menu out on a world: ``async with`` it around the work that must survive.
 
-    ``victims`` are the hosts that may go down; links and sessions of all hosts may suffer. Leaving
-    the block ends all faults: partitions heal, hosts that are down start again, conditions are
-    good. What was promised must then hold.
+    ``victims`` are the hosts that may go down; links and sessions of all hosts may suffer. The
+    syncs of ``liars`` may make nothing safe. Leaving the block ends all faults: partitions heal,
+    hosts that are down start again, conditions are good. What was promised must then hold.
     """
 
-    def __init__(self, world: World, menu: FaultMenu, victims: Sequence[Host]) -> None:
+    def __init__(
+        self,
+        world: World,
+        menu: FaultMenu,
+        victims: Sequence[Host],
+        *,
+        liars: Sequence[Host] = (),
+    ) -> None:
         control = RUN_CONTROL.get(None) or RunControl()
         self._world = world
         self._menu = chosen_from(menu, menu)
         self._end_s = control.faults_end_s
         control.dishes = dishes_of(self._menu)
         self._victims = list(victims)
+        self._liars = list(liars)
         self._random = world.loop.stream("faults")
         # How often each dish was ordered.
         self.orders = Counter[str]()
@@ -196,6 +209,7 @@ class FaultInjector:
             "coordination_step": self._coordination_step,
             "disk_stall": self._disk_stall,
             "disk_failure": self._disk_failure,
+            "lying_sync": self._lying_sync,
             "clock_jump": self._clock_jump,
             "clock_drift": self._clock_drift,
         }
@@ -220,6 +234,8 @@ class FaultInjector:
             self._heal(pair)
         for host in list(self._down):
             self._bring_up(host)
+        for host in self._liars:
+            self._tell_the_truth(host)
         for host in self._victims:
             if host.pace.rate != 1.0:
                 self._world.loop.change_pace(host.pace, 1.0)
@@ -383,6 +399,32 @@ class FaultInjector:
         if disk is not None:
             self._world.note(f"reads of {disk.name} fail for {seconds:.6f} s")
             self._have(disk, replace(disk.conditions, read_error_probability=FAILED_READS), seconds)
+
+    def _lying_sync(self) -> None:
+        """The syncs of one host's disks return, for a while, and make nothing safe; then its power
+        fails. The later a disk is told the truth, the more has been confirmed and is lost."""
+        honest = [
+            host
+            for host in self._liars
+            if host.is_running and not any(disk.is_lying for disk in host.devices.values())
+        ]
+        if honest:
+            host = self._random.choice(honest)
+            seconds = self._random.random() * self._menu.lying_sync_s_max
+            self._world.note(f"syncs of {host.name} make nothing safe for {seconds:.6f} s")
+            for disk in host.devices.values():
+                disk.is_lying = True
+            self._world.later(seconds, partial(self._lose_power, host))
+
+    def _lose_power(self, host: Host) -> None:
+        if host.is_running and any(disk.is_lying for disk in host.devices.values()):
+            host.crash()
+            self._bring_up_later(host, self._menu.down_s_max)
+        self._tell_the_truth(host)
+
+    def _tell_the_truth(self, host: Host) -> None:
+        for disk in host.devices.values():
+            disk.is_lying = False
 
     def _disk(self) -> SimulatedDisk | None:
         """A disk that works as well as all others do."""

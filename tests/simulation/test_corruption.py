@@ -2,9 +2,10 @@
 
 Ledgers are written under faults. As many bookies as may be lost (one fewer than confirm an entry)
 are harmed besides, at moments of chance: bits flip in their files, files are cut or are gone, the
-index is gone, the disks are empty, the journal's syncs make nothing safe. Then all faults end, the
-ledgers are recovered and read, and auto-recovery makes every copy whole: on the harmed bookies, or
-on others where these do not come back. A copy that is spoilt is never taken for a good one.
+index is gone, the disks are empty, syncs make nothing safe until the power fails. Then all faults
+end, the ledgers are recovered and read, and auto-recovery makes every copy whole: on the harmed
+bookies, or on others where these do not come back. A copy that is spoilt is never taken for a good
+one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
@@ -51,7 +52,8 @@ NOBODY_GOES = FaultMenu(
     clock_jump_rate=FULL_MENU.clock_jump_rate,
     coordination=FULL_MENU.coordination,
 )
-
+# The harmed ones tell that they have made safe what they lose when their power fails.
+SYNCS_LIE = replace(NOBODY_GOES, lying_sync_rate=1.0, down_s_max=1.0)
 
 # So slow that it has little of what the others have confirmed.
 VERY_SLOW_DISK = DiskConditions(sync_s_min=0.1, sync_s_max=0.2)
@@ -160,10 +162,14 @@ class Told:
     copied: int
     harms: tuple[str, ...]
     refused: tuple[str, ...]
+    lies: int
 
 
 async def story(menu: FaultMenu, sizes: Sizes, harms: tuple[Callable[[Harm], bool], ...]) -> Told:
-    """Ledgers are written while few bookies are harmed; then all must become whole."""
+    """Ledgers are written while few bookies are harmed; then all must become whole.
+
+    Without ``harms`` it is the syncs of these bookies that lie.
+    """
     async with World() as world:
         chance = world.loop.stream("story")
         few = sizes.ack_quorum - 1
@@ -173,18 +179,19 @@ async def story(menu: FaultMenu, sizes: Sizes, harms: tuple[Callable[[Harm], boo
         harmed = chance.sample(storage.bookies, few)
         others = [each for each in storage.bookies if each not in harmed]
         done: list[str] = []
-        async with FaultInjector(world, menu, others):
+        async with FaultInjector(world, menu, others, liars=() if harms else harmed) as injector:
             for _ in range(OWNERS):
                 owner = world.host(f"owner-{len(world.hosts)}")
                 owner.start(Owner(storage, history, sizes).run)
                 await asyncio.sleep(chance.random() * OWNER_S_MAX)
-                bookie = chance.choice(harmed)
-                harm = chance.choice(harms)
-                await _go_down(bookie, chance)
-                if harm(Harm(storage, bookie, chance)):
-                    done.append(harm.__name__)
-                    world.note(f"{bookie.name}: {harm.__name__}")
-                bookie.restart()
+                if harms:
+                    bookie = chance.choice(harmed)
+                    harm = chance.choice(harms)
+                    await _go_down(bookie, chance)
+                    if harm(Harm(storage, bookie, chance)):
+                        done.append(harm.__name__)
+                        world.note(f"{bookie.name}: {harm.__name__}")
+                    bookie.restart()
                 if chance.random() < 0.5:
                     owner.kill()
         for name, host in list(world.hosts.items()):
@@ -196,6 +203,7 @@ async def story(menu: FaultMenu, sizes: Sizes, harms: tuple[Callable[[Harm], boo
             storage.copied_entries,
             tuple(done),
             tuple(each.status for each in harmed if "could not start" in each.status),
+            0 if harms else injector.orders["lying_sync"],
         )
 
 
@@ -218,14 +226,20 @@ async def _go_down(bookie: Host, chance: Random) -> None:
     await asyncio.sleep(chance.random() * DOWN_S_MAX)
 
 
-def run(seed: int, *, is_loud: bool | None = None, record: bool = False) -> Outcome[Told]:
+# What happens to the harmed ones, under which menu: to most, what they notice.
+LOUDLY, SILENTLY, LYING = (FULL_MENU, LOUD), (NOBODY_GOES, SILENT), (SYNCS_LIE, ())
+Kind = tuple[FaultMenu, tuple[Callable[[Harm], bool], ...]]
+
+
+def run(seed: int, *, kind: Kind | None = None, record: bool = False) -> Outcome[Told]:
     """The story of one seed, which also chooses what may go wrong in it."""
     random = Random(seed)
-    is_often_loud = random.random() < 0.75
-    is_loud = is_often_loud if is_loud is None else is_loud
-    menu = FULL_MENU.drawn(random) if is_loud else NOBODY_GOES.drawn(random)
+    drawn = random.choices((LOUDLY, SILENTLY, LYING), (6, 1, 1))[0]
+    menu, harms = kind or drawn
+    menu = menu.drawn(random)
+    if not harms:
+        menu = replace(menu, lying_sync_rate=SYNCS_LIE.lying_sync_rate)
     sizes = random.choice(SIZES)
-    harms = LOUD if is_loud else SILENT
     return simulate(seed, partial(story, menu, sizes, harms), record=record)
 
 
@@ -240,6 +254,13 @@ def test_what_few_bookies_lose_or_spoil_is_lost_to_nobody(first: int) -> None:
     assert confirmed > 50 * SEEDS_A_TEST
     assert copied
     assert len(harms) > len(LOUD) // 2
+
+
+def test_what_few_disks_only_say_they_have_made_safe_is_lost_to_nobody() -> None:
+    lies = 0
+    for told in results(partial(run, kind=LYING), range(SEEDS_A_TEST)):
+        lies += told.lies
+    assert lies > SEEDS_A_TEST
 
 
 async def denials(rounds: int) -> None:

@@ -13,6 +13,7 @@ from tests.unit.geminga_simulation.recording import Recording
 from geminga_functions.cluster.sessions import CLOCK_MARGIN
 from geminga_runtime.coordination import DOUBT_FRACTION, ConnectionLost
 from geminga_simulation.conditions import DiskConditions, NetworkConditions
+from geminga_simulation.disk import StoredFile
 from geminga_simulation.faults import CLOCK_DRIFT_MAX, FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import simulate
@@ -89,6 +90,35 @@ async def test_an_empty_menu_leaves_the_world_alone() -> None:
         async with FaultInjector(world, FaultMenu(), [world.host("host")]):
             await asyncio.sleep(100)
         assert world.events == []
+
+
+async def test_what_a_lying_disk_has_made_safe_is_gone_with_the_power_and_no_disk_lies_later() -> (
+    None
+):
+    async def write_and_sync(host: Host) -> None:
+        async with host.coordination():
+            file = await host.disk("data").open("file")
+            while True:
+                await file.append_and_sync([b"x"])
+                await asyncio.sleep(0.01)
+
+    async with World() as world:
+        liar, honest = world.host("liar"), world.host("honest")
+        for host in (liar, honest):
+            host.start(write_and_sync)
+        menu = FaultMenu(lying_sync_rate=1.0)
+        lost_bytes = 0
+        async with FaultInjector(world, menu, [], liars=[liar]) as injector:
+            while liar.lives < 5:
+                before = len(liar.device("data").files.get("file", StoredFile()).content)
+                await asyncio.sleep(0.005)
+                after = len(liar.device("data").files.get("file", StoredFile()).content)
+                lost_bytes += max(0, before - after)
+        assert lost_bytes > 50
+        assert honest.lives == 1
+        assert injector.orders["lying_sync"] >= 4
+        assert not liar.device("data").is_lying
+        assert liar.is_running
 
 
 def test_rates_are_about_what_they_say() -> None:
