@@ -21,7 +21,7 @@ from geminga_simulation.conditions import (
     DiskConditions,
     NetworkConditions,
 )
-from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT, SimulatedZooKeeper
 from geminga_simulation.coordination_requests import Follower
 from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.disk import SimulatedDisk
@@ -73,7 +73,8 @@ class FaultMenu(Conditions):
     At most ``hosts_down_max`` hosts are down at a time (crashed, killed or standing still), each
     for at most ``down_s_max`` or ``pause_s_max``. A crash is silent (the machine dark until it is
     back) with ``silent_probability``. A session that expires is told so by the end of its
-    connection, which with ``unnoticed_probability`` comes up to ``unnoticed_s_max`` later.
+    connection, which with ``unnoticed_probability`` comes up to ``unnoticed_s_max`` later: clients
+    break a connection on which they hear nothing for two thirds of their time-out.
     A swizzle cuts all links of one host, one after the other, and heals them in another order.
     A coordination step is one write to ZooKeeper that fails, is doubtful or late, rather of a kind
     that is seldom written (``write_troubles.py``).
@@ -108,7 +109,7 @@ class FaultMenu(Conditions):
     disk_stall_s_max: float = 2.0
     disk_failure_s_max: float = 1.0
     lying_sync_s_max: float = 2.0
-    unnoticed_s_max: float = 1.0
+    unnoticed_s_max: float = SESSION_TIMEOUT_S_DEFAULT * 2 / 3
     clock_jump_ms_max: int = 60_000
     clock_drift_max: float = CLOCK_DRIFT_MAX
     silent_probability: float = 0.3

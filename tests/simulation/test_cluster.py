@@ -10,6 +10,7 @@ end, every broker starts anew, and somebody reads.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -37,7 +38,6 @@ from tests.simulation.traffic import (
     PRODUCERS,
     QUEUE_TOPIC,
     SHARED,
-    SUBSCRIPTION,
     Told,
     ask_for_the_last,
     check_log,
@@ -49,6 +49,7 @@ from tests.simulation.traffic import (
     receive_the_rest,
     settle_all,
     settle_some,
+    subscribe,
     take_in,
     until_delivered,
 )
@@ -145,23 +146,30 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
     may_repeat = cluster.has_former_owner
     log, queue = Told(LOG_TOPIC, may_repeat=may_repeat), Told(QUEUE_TOPIC, may_repeat=may_repeat)
     mischief = Mischief(cluster, chance)
+    injector = FaultInjector(cluster.world, menu, mischief.victims)
     async with (
         cluster.client(CLIENT) as client,
         cluster.client(OTHER_CLIENT) as other,
         asyncio.TaskGroup() as tasks,
     ):
-        # What comes before the first subscription is kept for nobody.
-        shared = await client.consumer(LOG_TOPIC, SUBSCRIPTION, **SHARED)
-        failover = await client.consumer(QUEUE_TOPIC, SUBSCRIPTION, **FAILOVER)
-        settling = [
-            tasks.create_task(take_in(shared, log)),
-            tasks.create_task(take_in(failover, queue)),
-            tasks.create_task(settle_some(shared, log)),
-            tasks.create_task(ask_for_the_last(shared, log)),
-            tasks.create_task(ask_for_the_last(failover, queue)),
-            tasks.create_task(settle_all(failover, queue)),
-        ]
-        async with FaultInjector(cluster.world, menu, mischief.victims):
+        async with AsyncExitStack() as faults:
+            # Half of the topics and subscriptions are made under faults too.
+            is_early = chance.random() < 0.5
+            if is_early:
+                await faults.enter_async_context(injector)
+            # What comes before the first subscription is kept for nobody.
+            shared = await subscribe(client, LOG_TOPIC, SHARED)
+            failover = await subscribe(client, QUEUE_TOPIC, FAILOVER)
+            settling = [
+                tasks.create_task(take_in(shared, log)),
+                tasks.create_task(take_in(failover, queue)),
+                tasks.create_task(settle_some(shared, log)),
+                tasks.create_task(ask_for_the_last(shared, log)),
+                tasks.create_task(ask_for_the_last(failover, queue)),
+                tasks.create_task(settle_all(failover, queue)),
+            ]
+            if not is_early:
+                await faults.enter_async_context(injector)
             harm = tasks.create_task(mischief.go_on())
             passing = [
                 tasks.create_task(pass_by(other, topic, Random(chance.random())))

@@ -125,6 +125,15 @@ async def _producer(client: Client, topic: str, name: str) -> Producer[bytes]:
             await asyncio.sleep(RETRY_S)
 
 
+async def subscribe(client: Client, topic: str, options: ConsumerOptions) -> Consumer[bytes]:
+    """A consumer, however often no broker takes it at first."""
+    while True:
+        try:
+            return await client.consumer(topic, SUBSCRIPTION, **options)
+        except ClientError:
+            await asyncio.sleep(RETRY_S)
+
+
 async def take_in(consumer: Consumer[bytes], told: Told) -> None:
     """Receive whatever comes when it comes, for the watch goes by the order of arrival: a message
     left in the consumer's queue while another is acknowledged would look late. Never ends."""
