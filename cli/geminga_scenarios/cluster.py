@@ -224,7 +224,7 @@ class Cluster:
     async def _broker_session(self, host: Host) -> AsyncGenerator[SimulatedSession]:
         def changed(state: SessionState) -> None:
             if state is SessionState.EXPIRED:
-                self._heard_of_the_end_s = self.world.loop.time()
+                self._heard_of_the_end_s = self.world.loop.now_s
 
         async with host.coordination() as session:
             self._sessions[host, host.lives] = session
@@ -260,7 +260,7 @@ class Cluster:
         get what it has, acknowledged or not (ARCHITECTURE, "What may a broker do that hears nothing
         of ZooKeeper?"); what it says of acknowledgements and publishes holds all the same.
         """
-        if self.world.loop.time() < self._heard_of_the_end_s + FORMER_OWNER_S:
+        if self.world.loop.now_s < self._heard_of_the_end_s + FORMER_OWNER_S:
             return True
         return not all(is_alive for _, is_alive in self.serving())
 

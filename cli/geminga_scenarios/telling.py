@@ -85,7 +85,7 @@ def tell(run: Callable[[int], simulate.Outcome[Any]], seed: int, orders: Orders)
         seed,
         failure,
         where,
-        virtual_s=0.0 if loop is None else loop.time(),
+        virtual_s=0.0 if loop is None else loop.now_s,
         cpu_s=os.times().user - began_s,
         digest="" if loop is None else loop.trace.digest(),
         dishes=(*control.dishes, *((SIZES,) if control.has_sizes else ())),
@@ -137,5 +137,5 @@ class _Listener(logging.Handler):
         text = record.getMessage() + "".join(fields)
         if record.exc_info and record.exc_info[1] is not None:
             text += f": {record.exc_info[1]!r}"
-        when_s = 0.0 if loop is None else loop.time()
+        when_s = 0.0 if loop is None else loop.now_s
         self.events.append((when_s, "" if incarnation is None else incarnation.name, text))

@@ -33,6 +33,7 @@ from geminga_simulation.checkers import (
     check_order,
 )
 from geminga_simulation.log_history import Append, LogHistory
+from geminga_simulation.loop import running_loop
 
 LOG_TOPIC = "persistent://public/default/log"
 QUEUE_TOPIC = "persistent://public/default/queue"
@@ -89,7 +90,7 @@ async def publish(client: Client, told: Told, name: str, seconds: float) -> None
     producer = await _producer(client, told.topic, name)
     sent = told.sent[name] = []
 
-    now_s = asyncio.get_running_loop().time
+    loop = running_loop()
 
     def on_sent(
         asked: Append[MessageId],
@@ -99,7 +100,7 @@ async def publish(client: Client, told: Told, name: str, seconds: float) -> None
     ) -> None:
         if message_id is not None:
             told.stored.add(payload)
-            asked.returned_s = now_s()
+            asked.returned_s = loop.now_s
             if message_id.ledger_id >= 0:  # that of a repeat, which was dropped, is not told
                 asked.position = message_id
         else:
@@ -108,7 +109,7 @@ async def publish(client: Client, told: Told, name: str, seconds: float) -> None
     for number in range(MESSAGES):
         await producer.ready()
         sent.append(b"%s/%06d" % (name.encode(), number))
-        asked = told.history.append(name, sent[-1], now_s())
+        asked = told.history.append(name, sent[-1], loop.now_s)
         producer.send_nowait(sent[-1], partial(on_sent, asked, sent[-1]))
         if number % BURST == 0:
             await asyncio.sleep(seconds / MESSAGES * BURST)
@@ -153,16 +154,16 @@ def _note_read(told: Told, reader: str, message: Message[bytes]) -> None:
         message.id,
         message.data,
         called_s=-inf,
-        returned_s=asyncio.get_running_loop().time(),
+        returned_s=running_loop().now_s,
     )
 
 
 async def ask_for_the_last(consumer: Consumer[bytes], told: Told) -> None:
     """Ask now and then which message is the last, and note what is said. Never ends."""
-    now_s = asyncio.get_running_loop().time
+    loop = running_loop()
     while True:
         await asyncio.sleep(LAST_EACH_S)
-        called_s = now_s()
+        called_s = loop.now_s
         try:
             last = await consumer.last_message_id()
         except ClientError:
@@ -171,7 +172,7 @@ async def ask_for_the_last(consumer: Consumer[bytes], told: Told) -> None:
         # A queue is empty again when all of it is trimmed away.
         if not told.may_repeat() and not (is_empty and told.topic == QUEUE_TOPIC):
             position = None if is_empty else last
-            told.history.last("asker", position, called_s=called_s, returned_s=now_s())
+            told.history.last("asker", position, called_s=called_s, returned_s=loop.now_s)
 
 
 async def pass_by(client: Client, topic: str, chance: Random) -> None:
