@@ -33,8 +33,10 @@ MESSAGES = 12
 KEYS = 5
 NACKED_EACH = 4
 RETRY_S = 0.3
-# A request is made so often before its error counts; a broken connection costs one.
-ATTEMPTS_MAX = 20
+# A request is made so often before its error counts; a broken connection costs one. A connection
+# that has gone dark is known to its broker for up to a minute, and until then its consumer, which
+# is on another one now, is not the only one that may unsubscribe.
+ATTEMPTS_MAX = 220
 # Without it nothing takes so long: keep-alive notices after a minute that a peer is gone.
 ERRAND_S = 300.0
 
