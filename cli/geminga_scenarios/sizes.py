@@ -53,7 +53,7 @@ AUTO_RECOVERY: Knobs = {
 }
 LEDGERS: Knobs = {
     "write_buffer_bytes_high": (4 * KIB, 0),
-    "unsent_bytes_max": (64 * KIB, 16 * KIB),
+    "unsent_bytes_max": (16 * KIB, 4 * KIB),
     "reads_in_flight_max": (5, 1),
     "surplus_bytes_max": (4 * KIB, 0),
     "recovery_batch_entries": (3, 1),
@@ -88,7 +88,7 @@ PROXY: Knobs = {"concurrent_lookup_requests_max": (3, 1)}
 # What all producers of a client may hold: half of it takes a message of each, or they would be in
 # each other's way. And what a stream has under way unread.
 CLIENT_MEMORY_BYTES: Sequence[int] = (8 * KIB, 256)
-WINDOW_BYTES: Sequence[int] = (8 * KIB, 2 * KIB)
+WINDOW_BYTES: Sequence[int] = (4 * KIB, 512)
 
 
 def drawn(config: ConfigT, knobs: Knobs, random: Random) -> ConfigT:

@@ -1,5 +1,5 @@
 """Tells stories in processes that count which error branches of the tested code they come to, and
-what happens in them that is rare (``sometimes.py``).
+what happens in them that is rare (``sometimes.py``, ``overflows.py``).
 
 ``survey`` has each process tell its part of the seeds of every story. This module is what such a
 process runs, too: it may load nothing of what is tested before counting has begun.
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 @dataclass(slots=True)
 class Survey:
     """``places`` has every branch that there is, ``seeds`` how many seeds of each story came to it;
-    ``events`` how many seeds of a story came to an event (``module: words``). ``failed`` are
+    ``events`` how many seeds of a story came to an event (``module: words``) or to what was full. ``failed`` are
     seeds that failed, with the errors."""
 
     places: dict[Branch, str] = field(default_factory=dict[Branch, str])
@@ -111,6 +111,7 @@ def main(told: str) -> None:
     branches = ErrorBranches(PACKAGES)
     branches.install()
     # Only now: what is tested is loaded by these.
+    from tests.simulation.overflows import counting_overflows
     from tests.simulation.sometimes import EventCounter
     from tests.simulation.stories import tell_story
 
@@ -120,10 +121,11 @@ def main(told: str) -> None:
     for name, seeds in json.loads(told).items():
         for seed in seeds:
             before = branches.entered.copy()
-            with EventCounter() as seen:
+            with EventCounter() as seen, counting_overflows() as full:
                 result = tell_story(name, seed, Orders())
             events = found.events.setdefault(name, Counter())
             events.update({f"{module}: {event}": 1 for module, event in seen})
+            events.update({overflow.value: 1 for overflow, count in full.items() if count})
             if result.failure is not None:
                 found.failed.append(f"{name}, seed {seed}: {result.failure}")
             for branch, count in branches.entered.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from tests.simulation.branches import Survey, survey
+from tests.simulation.overflows import OVERFLOWS
 from tests.simulation.sometimes import RARE_EVENTS
 from tests.simulation.unreachable import RARELY, reason
 
@@ -22,6 +23,7 @@ SEEDS = {
     "ledgers": 100,
     "many brokers": 40,
     "messaging": 100,
+    "policies": 30,
     "proxy": 10,
     "reading": 40,
     "replication": 40,
@@ -45,6 +47,12 @@ def found() -> Survey:
 @pytest.mark.parametrize("name", RARE_EVENTS)
 def test_a_story_comes_to_all_that_is_rare(name: str, found: Survey) -> None:
     events = [": ".join(event) for event in RARE_EVENTS[name]]
+    assert not [event for event in events if event not in found.events[name]]
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_what_is_bounded_in_a_story_is_full_sometimes(name: str, found: Survey) -> None:
+    events = [each.value for each in OVERFLOWS[name]]
     assert not [event for event in events if event not in found.events[name]]
 
 

@@ -1,0 +1,214 @@
+"""Counts what happens only where something is full: what small sizes are drawn for (``sizes``).
+
+Little of it is worth a line in an operator's log, so it is told by the methods that deal with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from enum import Enum
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from geminga.producers.room import Room
+from geminga_bookie.journal.journals import SpreadJournals
+from geminga_bookie.sessions.intake import Intake
+from geminga_bookie.sessions.later_answers import LaterAnswers
+from geminga_bookie.sessions.long_polls import LongPolls
+from geminga_bookie.storage.entry_log import EntryLog
+from geminga_bookie.storage.last_confirmed import LastConfirmed
+from geminga_bookie.storage.ledgers import LedgerTable
+from geminga_bookie.storage.read_cache import ReadCache
+from geminga_broker.delayed.index import Index
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.fetched_entries import FetchedEntries
+from geminga_broker.managed_ledger.log_reader import LogReader
+from geminga_broker.sessions.back_pressure import BackPressure
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
+from geminga_ledger.outbox import Outbox
+from geminga_ledger.surplus import Surplus
+from geminga_protocol.bookkeeper.errors import BookieOverloaded
+from geminga_simulation.stream import Endpoint
+
+
+class Overflow(Enum):
+    """What is full, and what comes of it."""
+
+    # Bookies
+    MEMORY = "a bookie reads no socket: adds wait for the journal or for a checkpoint"
+    READS = "as many reads of a connection wait for the disk as may"
+    LEDGERS = "a bookie knows as many ledgers as it may"
+    READ_AHEAD = "entries that were read ahead are dropped"
+    OPEN_LOGS = "as many entry logs are open as may be"
+    SECOND_JOURNAL = "an add goes to a journal that is not the first"
+    READERS = "a reader is refused: too many wait for more"
+    CONFIRMED = "a bookie remembers of as many ledgers what is confirmed as it may"
+    # Whoever writes and reads ledgers
+    TRANSPORT = "a connection to a bookie takes no more bytes"
+    SURPLUS = "an entry that was read ahead of a reader is dropped at once"
+    # Brokers
+    CACHE = "the newest entries are evicted"
+    FETCHED = "a dispatcher loses what it has fetched"
+    LOG_READERS = "as many ledgers of a log are open to be read as may be"
+    PUBLISHED = "a client is not read: too much of it is not durable"
+    PUBLISHED_BY_ALL = "a client is not read: too much of all clients is not durable"
+    COMMANDS = "a client is not read: too many of its commands are in progress"
+    SLOW_CLIENT = "a client does not take what it is sent"
+    RANGES = "a cursor has so many holes that it is kept as bits"
+    DELAYED = "a bucket of delayed messages is full"
+    CONSUMER = "a consumer holds as many unacknowledged messages as it may"
+    SUBSCRIPTION = "so do the consumers of a subscription"
+    # Clients, and the network
+    ROOM = "a message waits for the receipts of others"
+    WINDOW = "a sender is so far ahead of its receiver that it must wait"
+
+
+# What is called, and whether it was full then: asked with the object, the arguments, and what came
+# of the call (what was returned or raised).
+Judge = Callable[..., bool]
+PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
+    (
+        Overflow.MEMORY,
+        Intake,
+        "review",
+        lambda intake, *_: intake.is_held and not intake._is_closed,
+    ),
+    (Overflow.READS, LaterAnswers, "_add", lambda queue, *_: queue.is_full),
+    (Overflow.LEDGERS, LedgerTable, "_keep", lambda table, *_: len(table) >= table._ledgers_max),
+    (Overflow.READ_AHEAD, ReadCache, "_drop_oldest", lambda *_: True),
+    (
+        Overflow.OPEN_LOGS,
+        EntryLog,
+        "_remember",
+        lambda log, *_: len(log._open_files) >= log._open_files_max,
+    ),
+    (Overflow.SECOND_JOURNAL, SpreadJournals, "_part", lambda _, number, __: number > 0),
+    (
+        Overflow.READERS,
+        LongPolls,
+        "wait",
+        lambda *came: isinstance(came[-1], BookieOverloaded),
+    ),
+    (
+        Overflow.CONFIRMED,
+        LastConfirmed,
+        "_remember",
+        lambda told, *_: len(told._told) >= told._remembered_max,
+    ),
+    (Overflow.TRANSPORT, Outbox, "pause", lambda *_: True),
+    (Overflow.SURPLUS, Surplus, "keep", lambda surplus, *_: not surplus._entries),
+    (Overflow.CACHE, EntryCache, "_make_room", lambda *_: True),
+    (Overflow.FETCHED, FetchedEntries, "evict", lambda *_: True),
+    (
+        Overflow.LOG_READERS,
+        LogReader,
+        "keep",
+        lambda log, *_: len(log._readers) >= log._readers_max,
+    ),
+    (
+        Overflow.PUBLISHED,
+        BackPressure,
+        "review",
+        lambda pressure, *_: pressure._pending_bytes > pressure._config.pending_bytes_max,
+    ),
+    (
+        Overflow.PUBLISHED_BY_ALL,
+        BackPressure,
+        "review",
+        lambda pressure, *_: (
+            pressure._buffer.pending_bytes > pressure._config.publish_buffer_bytes_max
+        ),
+    ),
+    (
+        Overflow.COMMANDS,
+        BackPressure,
+        "review",
+        lambda pressure, *_: pressure._commands > pressure._config.commands_in_progress_max,
+    ),
+    (Overflow.SLOW_CLIENT, BackPressure, "slow", lambda pressure, *_: pressure.is_client_slow),
+    (Overflow.RANGES, Cursor, "state", lambda _, state: bool(state.bits)),
+    (
+        Overflow.DELAYED,
+        Index,
+        "_wheel_for",
+        lambda index, *_: (
+            index._open is not None and len(index._open.wheel) >= index.config.bucket_messages_max
+        ),
+    ),
+    (
+        Overflow.CONSUMER,
+        Consumer,
+        "unblock",
+        lambda consumer, *_: consumer.is_blocked_on_unacknowledged,
+    ),
+    (
+        Overflow.SUBSCRIPTION,
+        TrackingDispatcher,
+        "_may_send",
+        lambda dispatcher, *_: dispatcher.is_blocked_on_unacknowledged,
+    ),
+    (Overflow.ROOM, Room, "wait", lambda *_: True),
+    (Overflow.WINDOW, Endpoint, "_push", lambda stream, *_: stream.backlog_bytes > 0),
+)
+
+
+# What a hundred seeds of a story come to.
+OVERFLOWS: dict[str, tuple[Overflow, ...]] = {
+    "ledgers": (
+        Overflow.MEMORY,
+        Overflow.READS,
+        Overflow.LEDGERS,
+        Overflow.READ_AHEAD,
+        Overflow.OPEN_LOGS,
+        Overflow.SECOND_JOURNAL,
+        Overflow.CONFIRMED,
+        Overflow.TRANSPORT,
+        Overflow.SURPLUS,
+        Overflow.WINDOW,
+    ),
+    "cluster": (
+        Overflow.CACHE,
+        Overflow.FETCHED,
+        Overflow.LOG_READERS,
+        Overflow.PUBLISHED,
+        Overflow.PUBLISHED_BY_ALL,
+        Overflow.COMMANDS,
+        Overflow.SLOW_CLIENT,
+        Overflow.RANGES,
+        Overflow.ROOM,
+    ),
+    "messaging": (Overflow.DELAYED, Overflow.CONSUMER, Overflow.SUBSCRIPTION),
+    "tailing": (Overflow.READERS,),
+}
+
+
+@contextmanager
+def counting_overflows() -> Generator[Counter[Overflow]]:
+    """Count meanwhile, in all processes of all worlds."""
+    seen = Counter[Overflow]()
+    with pytest.MonkeyPatch.context() as patch:
+        for overflow, owner, method, is_full in PLACES:
+            patch.setattr(owner, method, _counted(seen, overflow, getattr(owner, method), is_full))
+        yield seen
+
+
+def _counted(
+    seen: Counter[Overflow], overflow: Overflow, honest: Callable[..., Any], is_full: Judge
+) -> Callable[..., Any]:
+    @wraps(honest)
+    def counted(*told: Any, **named: Any) -> Any:
+        try:
+            result = honest(*told, **named)
+        except Exception as error:
+            seen[overflow] += is_full(*told, error)
+            raise
+        seen[overflow] += is_full(*told, result)
+        return result
+
+    return counted
