@@ -65,7 +65,3 @@ def test_seeds_come_to_every_error_branch(found: Survey) -> None:
 
 def test_no_story_comes_to_what_is_said_to_be_unreachable(found: Survey) -> None:
     assert not {str(each): reason(each) for each in found.seeds if reason(each) is not None}
-
-
-def test_what_is_said_to_be_unreachable_or_rare_is_there(found: Survey) -> None:
-    assert not RARELY - {str(branch) for branch in found.places}

@@ -1,0 +1,17 @@
+"""Proves that the registry of error branches that no story comes to speaks of what is there."""
+
+from __future__ import annotations
+
+from tests.simulation.branches import PACKAGES
+from tests.simulation.error_branches import branches_of
+from tests.simulation.unreachable import RARELY, UNREACHABLE, reason
+
+
+def test_the_registry_names_branches_that_are_there_once() -> None:
+    branches = {str(branch): branch for branch in branches_of(PACKAGES)}
+    used = set(branches)
+    for name in branches:
+        used |= {name[:end] for end, mark in enumerate(name) if mark in ".:"}
+    assert not UNREACHABLE.keys() - used
+    assert not RARELY - branches.keys()
+    assert not [name for name in RARELY if reason(branches[name]) is not None]
