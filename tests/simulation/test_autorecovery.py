@@ -57,6 +57,8 @@ SIZES = (
     *(Sizes(2, 2, 1), Sizes(3, 2, 1), Sizes(2, 2, 2)),
     *(Sizes(3, 3, 2), Sizes(3, 2, 2), Sizes(4, 3, 2)),
 )
+# What a worker has claimed is another's when its session is over: in the middle of a repair, too.
+MENU = replace(FULL_MENU, session_expiry_rate=0.5, session_loss_rate=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,7 @@ def _raise_failures(world: World) -> None:
 def run(seed: int, *, record: bool = False) -> Outcome[Told]:
     """The story of one seed, which also chooses what may go wrong in it."""
     random = Random(seed)
-    menu = with_bad_disks(FULL_MENU.drawn(random), random)
+    menu = with_bad_disks(MENU.drawn(random), random)
     sizes = random.choice(SIZES)
     config = replace(EAGER, lost_bookie_recovery_delay_s=random.choice((0, 0, 2)))
     return simulate(seed, partial(story, menu, sizes, config), record=record)
