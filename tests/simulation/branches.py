@@ -36,8 +36,8 @@ ROOT = Path(__file__).parents[2]
 @dataclass(slots=True)
 class Survey:
     """``places`` has every branch that there is, ``seeds`` how many seeds of each story came to it;
-    ``events`` how many seeds of a story came to an event (``module: words``) or to what was full. ``failed`` are
-    seeds that failed, with the errors."""
+    ``events`` how many seeds of a story came to an event (``module: words``) or had something full.
+    ``failed`` are seeds that failed, with the errors."""
 
     places: dict[Branch, str] = field(default_factory=dict[Branch, str])
     seeds: dict[Branch, Counter[str]] = field(default_factory=dict[Branch, "Counter[str]"])
