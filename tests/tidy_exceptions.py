@@ -62,7 +62,9 @@ MAY_IMPORT_THE_CLIENTS_INSIDE = {
     "tests/unit/pyspark_geminga/sink/test_rows.py": "what a row's columns became",
     "tests/unit/geminga_functions/instance/test_settling.py": "messages that no broker delivered",
     "tests/unit/geminga_functions/instance/brokers_in_memory.py": "its own messages",
+    "tests/simulation/features/chunks.py": "it sends some of a message's chunks",
     "tests/simulation/planted.py": "bugs are planted in it",
+    "tests/simulation/planted_features.py": "the same",
     "tests/simulation/reading.py": "readers, a channel each",
 }
 # Tests of something that is no single module, and what it is.

@@ -18,7 +18,6 @@ from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.policies.delayed import DelayedConfig
-from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
@@ -101,9 +100,9 @@ SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_m
 class Cluster:
     """The bookies (``storage``) and brokers of ``shape`` in ``world``; ``await open()`` first.
 
-    ``ledgers`` says how patient brokers are, ``replication`` how they replicate. One of several
-    clusters has a ``site`` of its own, and its name. Where all consumers ``acknowledges_all`` that
-    they get, they may hold few messages unacknowledged.
+    ``ledgers`` says how patient brokers are, ``replication`` how they replicate, ``config`` what
+    else their settings are. One of several clusters has a ``site`` of its own, and its name. Where
+    all consumers ``acknowledges_all`` that they get, they may hold few messages unacknowledged.
     """
 
     def __init__(
@@ -115,6 +114,7 @@ class Cluster:
         site: Site | None = None,
         replication: ReplicationConfig | None = None,
         acknowledges_all: bool = False,
+        config: BrokerConfig | None = None,
     ) -> None:
         self.world = world
         self.shape = shape
@@ -138,6 +138,7 @@ class Cluster:
         )
         self._knobs = {**BROKER, **(UNACKNOWLEDGED if acknowledges_all else {})}
         self._replication = replication or ReplicationConfig()
+        self._config = config or BrokerConfig()
         sizes = shape.sizes
         self._log = replace(
             SHORT_LEDGERS,
@@ -208,14 +209,18 @@ class Cluster:
             del self._serving[life]
 
     def _broker_config(self, host: Host) -> BrokerConfig:
-        config = BrokerConfig(
+        config = replace(
+            self._config,
             cluster=self.name,
             bind_address=host.name,
             port=BROKER_PORT,
             ledgers=self._ledgers,
             replication=self._replication,
-            policies=PolicyConfig(
-                log=self._log, delayed=SMALL_BUCKETS, publishing=FREQUENT_SNAPSHOTS
+            policies=replace(
+                self._config.policies,
+                log=self._log,
+                delayed=SMALL_BUCKETS,
+                publishing=FREQUENT_SNAPSHOTS,
             ),
         )
         return self.storage.sizes.of(config, self._knobs)
@@ -299,11 +304,11 @@ class Cluster:
 
 
 async def _keep_up(host: Host, make: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-    while True:
+    while not host.is_stopping:
         try:
             async with make():
                 host.status = "serves"
-                await asyncio.Event().wait()
+                await host.until_stopped()
         except GemingaError as error:
             host.status = f"could not start: {error!r}"
             await asyncio.sleep(RESTART_S)

@@ -23,6 +23,7 @@ from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.errors import GemingaError
+from geminga_runtime.network import Network
 from geminga_scenarios.sizes import (
     AUTO_RECOVERY,
     BOOKIE,
@@ -79,9 +80,9 @@ EAGER = AutoRecoveryConfig(
 )
 
 
-async def _failing(bookie: Bookie) -> None:
-    """Return some time after the bookie ceased to take entries."""
-    while not bookie.storage.is_read_only:  # noqa: ASYNC110 -- a bookie has no event for it
+async def _failing(host: Host, bookie: Bookie) -> None:
+    """Return some time after the bookie ceased to take entries, or was asked to end."""
+    while not (bookie.storage.is_read_only or host.is_stopping):  # noqa: ASYNC110 -- a bookie has no event for it
         await asyncio.sleep(REPAIR_S)
 
 
@@ -209,12 +210,12 @@ class Storage:
             bookie.restart()
 
     async def _run_bookie(self, host: Host) -> None:
-        while True:
+        while not host.is_stopping:
             self._indexes[host].crash()  # what the index had not flushed went with the process
             try:
                 async with self._bookie(host) as bookie:
                     host.status = SERVES
-                    await _failing(bookie)
+                    await _failing(host, bookie)
                     host.status = "takes no more adds"
             except (GemingaError, OSError) as error:
                 host.status = f"could not start, or failed: {error!r}"
@@ -238,13 +239,13 @@ class Storage:
 
     @asynccontextmanager
     async def ledgers(
-        self, host: Host, config: LedgerConfig | None = None
+        self, host: Host, config: LedgerConfig | None = None, network: Network | None = None
     ) -> AsyncGenerator[Ledgers]:
-        """The ledgers, for a process on ``host``."""
+        """The ledgers, for a process on ``host``, by its ``network`` if no other is given."""
         config = self.sizes.of(config or LedgerConfig(), LEDGERS)
         async with (
             host.coordination() as session,
-            Ledgers(session, host.network, host.clock, host.random, config) as ledgers,
+            Ledgers(session, network or host.network, host.clock, host.random, config) as ledgers,
         ):
             yield ledgers
 

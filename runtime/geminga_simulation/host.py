@@ -123,6 +123,7 @@ class Host:
         self.status = "starts"
         self.random = world.loop.stream(f"{self.name}/{self.lives}")
         self._main = main
+        self._stopping = asyncio.Event()
         self._exited = world.loop.create_future()
         incarnation = world.loop.incarnate(self.name, turn_cost_s=world.turn_cost_s, pace=self.pace)
         self._incarnation = incarnation
@@ -151,13 +152,12 @@ class Host:
         opened: asyncio.Future[ServiceT] = self._promise()
 
         async def main(host: Host) -> None:
-            stopping = self._stopping = asyncio.Event()
             try:
                 async with factory(host) as service:
                     host.status = "serves"
                     if not opened.done():
                         opened.set_result(service)
-                    await stopping.wait()
+                    await host.until_stopped()
             except Exception as error:
                 if opened.done():
                     raise
@@ -167,8 +167,19 @@ class Host:
         self.start(main)
         return await opened
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the process was asked to end, and runs still."""
+        return self._stopping is not None and self._stopping.is_set()
+
+    async def until_stopped(self) -> None:
+        """Return when ``stop`` asks this process to end. It closes what it serves then, and its
+        ``main`` returns; one that never waits for this cannot be stopped, only killed."""
+        assert self._stopping is not None, "the process asks for itself"
+        await self._stopping.wait()
+
     async def stop(self) -> None:
-        """Ask the process to close what it serves, and wait until it has exited."""
+        """SIGTERM: ask the process to close what it serves, and wait until it has exited."""
         if self._exited is None or self._incarnation is None:
             return
         if self._stopping is not None:

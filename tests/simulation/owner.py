@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.simulation.history import History
+from tests.simulation.v3_adds import AddsOverV3
 
 from geminga_ledger import (
     LedgerConfig,
@@ -60,7 +61,8 @@ class Owner:
     """One broker's worth of work: take over every ledger there is, then write new ones for ever.
 
     An owner is not told that another took over: it finds itself fenced, and stops. The ledgers
-    there are, and those it adds, are those in ``history``. ``config`` says how patient it is.
+    there are, and those it adds, are those in ``history``. ``config`` says how patient it is. With
+    ``v3_answers`` it adds over V3, as a Java client does, and they count what bookies answer.
     """
 
     def __init__(
@@ -69,18 +71,22 @@ class Owner:
         history: History,
         sizes: Sizes,
         config: LedgerConfig | None = None,
+        v3_answers: Counter[int] | None = None,
     ) -> None:
         self._storage = storage
         self._history = history
         self._sizes = sizes
         self._config = config
+        self._v3_answers = v3_answers
 
     async def run(self, host: Host) -> None:
         """The main of an owner's process."""
         await keep_up(lambda: self._own(host))
 
     async def _own(self, host: Host) -> None:
-        async with self._storage.ledgers(host, self._config) as ledgers:
+        answers = self._v3_answers
+        network = host.network if answers is None else AddsOverV3(host.network, answers)
+        async with self._storage.ledgers(host, self._config, network) as ledgers:
             for ledger_id in list(self._history.ledgers):
                 await take_over(ledgers, self._history, ledger_id)
             is_owner = True

@@ -10,6 +10,7 @@ in order, in a ledger that ends at one place for all.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,9 +28,11 @@ from tests.simulation.planted import (
     found_by,
     journals_lie,
 )
+from tests.simulation.planted_features import answer_v3_adds_before_the_sync
 from tests.simulation.seeds import first_seeds
 
 from geminga_ledger import LedgerConfig
+from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import Storage
 from geminga_scenarios.verdicts import raise_failures, results
@@ -72,6 +75,7 @@ class Told:
     confirmed: int
     changes: int
     faults: int
+    v3_adds: int
 
 
 class Mischief:
@@ -102,20 +106,25 @@ class Mischief:
             self._storage.fill(self._chance.choice(self.victims), 2 * self._chance.random(), device)
 
 
-async def story(menu: FaultMenu, sizes: Sizes, config: LedgerConfig) -> Told:
-    """Owners follow each other under faults; then everything is recovered and read."""
+async def story(
+    menu: FaultMenu, sizes: Sizes, config: LedgerConfig, *, over_v3: bool = False
+) -> Told:
+    """Owners follow each other under faults; then everything is recovered and read. ``over_v3``:
+    every second one adds over V3."""
     async with World() as world:
         chance = world.loop.stream("story")
         storage = Storage(world, sizes.ensemble + chance.randrange(1, 3))
         history = History()
         await storage.open()
+        v3_answers = Counter[int]()
         mischief = Mischief(storage, sizes, chance)
         history.on_end = mischief.ledger_ended
         async with FaultInjector(world, menu, mischief.victims):
             world.host("reader").start(partial(tail, storage=storage, history=history))
             for number in range(OWNERS):
                 owner = world.host(f"owner-{number}")
-                owner.start(Owner(storage, history, sizes, config).run)
+                answers = v3_answers if over_v3 and number % 2 == 0 else None
+                owner.start(Owner(storage, history, sizes, config, answers).run)
                 if chance.random() < RIVAL_PROBABILITY:
                     begin_s = chance.random() * chance.choice((0.1, OWNER_S_MAX))
                     world.later(begin_s, partial(_begin_rival, storage, history, number))
@@ -136,6 +145,7 @@ async def story(menu: FaultMenu, sizes: Sizes, config: LedgerConfig) -> Told:
             sum(last + 1 for last in history.confirmed.values()),
             history.changes,
             len(world.events),
+            v3_answers[pb.EOK],
         )
 
 
@@ -172,13 +182,14 @@ async def recover_and_read_all(storage: Storage, histories: Sequence[History]) -
     raise_failures(world)
 
 
-def run(seed: int, *, record: bool = False) -> Outcome[Told]:
+def run(seed: int, *, over_v3: bool = False, record: bool = False) -> Outcome[Told]:
     """The story of one seed, which also chooses what may go wrong in it."""
     random = Random(seed)
     menu = FULL_MENU.drawn(random)
     sizes = random.choice(SIZES)
     menu = with_bad_disks(menu, random)
-    return simulate(seed, partial(story, menu, sizes, patience(menu, random)), record=record)
+    told = partial(story, menu, sizes, patience(menu, random), over_v3=over_v3)
+    return simulate(seed, told, record=record)
 
 
 @pytest.mark.parametrize("first", first_seeds("ledgers", SEEDS_A_TEST))
@@ -191,8 +202,15 @@ def test_ledgers_keep_what_they_confirmed(first: int) -> None:
     assert changes
 
 
+@pytest.mark.parametrize("first", first_seeds("ledgers over V3", SEEDS_A_TEST))
+def test_ledgers_keep_what_they_confirmed_to_clients_of_either_protocol(first: int) -> None:
+    told = list(results(partial(run, over_v3=True), range(first, first + SEEDS_A_TEST)))
+    assert sum(each.v3_adds for each in told) > 100 * SEEDS_A_TEST
+
+
 def test_a_seed_repeats() -> None:
     assert run(1) == run(1)
+    assert run(1, over_v3=True) == run(1, over_v3=True)
 
 
 async def losses(rounds: int) -> None:
@@ -239,6 +257,11 @@ def run_losses(seed: int) -> Outcome[None]:
         (confirm_a_copy_early, run),
         (believe_one_absence, run),
         (count_the_replaced, run_losses),
+        pytest.param(
+            answer_v3_adds_before_the_sync,
+            partial(run, over_v3=True),
+            marks=pytest.mark.full,  # it takes 20 s to find
+        ),
     ],
 )
 def test_a_planted_bug_is_found_by_a_checker(

@@ -23,7 +23,7 @@ from geminga_broker.managed_ledger.log_listener import NOBODY, LogListener
 from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.log_state import LogState
 from geminga_broker.managed_ledger.own_record import OWNERSHIP_LOST
-from geminga_broker.managed_ledger.positions import Entry
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.properties import LogProperties
 from geminga_broker.managed_ledger.recorded_chain import RecordedChain
 from geminga_broker.managed_ledger.retention import KEEP_NOTHING, Retention
@@ -431,8 +431,13 @@ class ManagedLedger(Service):
 
         What is published meanwhile stays. Raises ``TopicFenced``, ``StorageUnavailable``.
         """
-        await self._trimmer.pass_everything(self.chain.last_confirmed, CHANGE_DEADLINE_S)
+        # First: only whole ledgers go, and what comes meanwhile goes to the next one. An entry that
+        # came to a ledger behind the cursors would keep all that was there before it.
         await self.roll_over()
+        end = self.chain.last_confirmed
+        if self._appender is not None:
+            end = self.chain.previous_of(Position(self._appender.ledger_id, 0))
+        await self._trimmer.pass_everything(end, CHANGE_DEADLINE_S)
         await self._trimmer.trim(KEEP_NOTHING)
 
     def ledgers_removed(self, spans: Sequence[LedgerSpan]) -> None:

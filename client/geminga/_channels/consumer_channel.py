@@ -293,11 +293,12 @@ class ConsumerChannel(Channel):
 
     # ---- the subscription
 
-    async def seek(self, to: MessageIdData | int) -> None:
+    async def seek(self, to: MessageIdData | int, begin: Callable[[], None] = lambda: None) -> None:
         """Set the subscription to a message id, or to a publish time in milliseconds since 1970.
 
-        Raises ``ClientError``; when the connection broke, whether the subscription was moved is
-        not known.
+        ``begin`` is called when there is a broker that is asked: what ``start`` gives from then on
+        is to be where the subscription goes. Raises ``ClientError``; when the connection broke,
+        whether the subscription was moved is not known.
         """
         connection = await self._attached_connection(self._options.operation_timeout_s)
         seek = api.CommandSeek(consumer_id=self.id, request_id=0)
@@ -308,6 +309,7 @@ class ConsumerChannel(Channel):
         # Most brokers close the consumer before they answer, and it attaches again: ``_resume``
         # then knows that what comes next is new. The answer may come later than that.
         self.is_seeking = True
+        begin()
         self._backoff.reset()  # being let go for that is no failure, however often it happens
         try:
             await connection.request(BaseCommand(type=BaseCommand.SEEK, seek=seek))

@@ -25,6 +25,10 @@ class ReadPosition:
         self._last: Message[Any] | None = None
         # Only the broker knows where the end was, or what was published at a time.
         self._is_the_brokers = start == LATEST
+        # Moved to that publish time, and whether the broker that knew its place is gone: then all
+        # comes from the first message on.
+        self._since_ms: int | None = None
+        self.looks_for_time = False
 
     def moved(self, to: MessageId | int) -> ReadPosition:
         """The position after a seek to a message or a publish time."""
@@ -32,16 +36,20 @@ class ReadPosition:
             return ReadPosition(to, is_inclusive=True)
         position = ReadPosition(EARLIEST, is_inclusive=True)
         position._is_the_brokers = True
+        position._since_ms = to
         return position
 
     def take(self, message: Message[Any]) -> None:
         """A message was read."""
         self._last = message
+        self.looks_for_time = False
 
-    def start_message_id(self) -> MessageIdData:
-        """What a broker is told when the reader attaches."""
+    def start_message_id(self, *, is_moving: bool = False) -> MessageIdData:
+        """What a broker is told when the reader attaches; ``is_moving``: the broker has let it go
+        to move it, and knows where to."""
         if self._last is not None:
             return to_proto(self._last.id)
+        self.looks_for_time = self._since_ms is not None and not is_moving
         start = self._start
         if self._is_inclusive and start.batch_index < 0 and 0 <= start.entry_id < LATEST.entry_id:
             # The entry before, whether there is one or not.
@@ -53,6 +61,9 @@ class ReadPosition:
         if self._last is not None:
             last = self._last
             return _place(message) <= _place(last)
+        if self.looks_for_time:
+            assert self._since_ms is not None
+            return message.publish_time_ms < self._since_ms
         if self._start == LATEST:
             return False
         if self._start.batch_index < 0:  # the id of an entry means all messages in it

@@ -69,6 +69,12 @@ class Subscribing:
     is_start_inclusive: bool = False
     is_reader: bool = False
 
+    def read_position(self) -> ReadPosition | None:
+        """Where a reader, or a subscription that no broker keeps, begins."""
+        if self.start is None:
+            return None
+        return ReadPosition(self.start, is_inclusive=self.is_start_inclusive)
+
     def told_schema(self) -> api.Schema | None:
         """What brokers are told of the schema."""
         info = None if self.schema is None else self.schema.schema_info
@@ -127,9 +133,8 @@ class TopicConsumer:
         self.last_position: Position | None = None
         # Of a reader, and of a subscription that no broker keeps.
         self._is_reader = subscribing.is_reader
-        self._reading: ReadPosition | None = None
-        if (start := subscribing.start) is not None:
-            self._reading = ReadPosition(start, is_inclusive=subscribing.is_start_inclusive)
+        self._reading = subscribing.read_position()
+        self._left: ReadPosition | None = None  # where it was, while it is moved
         # The message in a batch that a subscription was last set to: what is before it in its
         # batch was not asked for. Brokers that keep no acknowledgements within batches (Apache
         # Pulsar's default) send the whole batch all the same.
@@ -220,8 +225,11 @@ class TopicConsumer:
             assert timeout_s is not None
             for message in messages:
                 self._unacknowledged.add(message.position, timeout_s)
-        if self._reading is not None:
-            self._reading.take(messages[-1])
+        # What is taken during a move is from before it, and counts should the move fail. Counted in
+        # ``_reading``, where it goes, it would undo the move when the channel attaches again.
+        reading = self._left if self.channel.is_seeking else self._reading
+        if reading is not None:
+            reading.take(messages[-1])
             if self._is_reader:
                 self.channel.acknowledge_up_to(messages[-1].position)
 
@@ -281,7 +289,9 @@ class TopicConsumer:
         return messages
 
     def _start_message_id(self) -> MessageIdData | None:
-        return None if self._reading is None else self._reading.start_message_id()
+        if self._reading is None:
+            return None
+        return self._reading.start_message_id(is_moving=self.channel.is_seeking)
 
     # ---- the subscription
 
@@ -295,12 +305,15 @@ class TopicConsumer:
                 whole = (1 << max(to.batch_size, to.batch_index + 1)) - 1
                 proto.ack_set.extend(ack_set(lambda: whole & ~((1 << to.batch_index) - 1)))
         before = self._reading, self._sought
-        self._sought = None if isinstance(to, int) or to.batch_index <= 0 else to
-        if self._reading is not None:
-            # The broker may forget the reader while it moves it, and is then told anew.
-            self._reading = self._reading.moved(to)
+
+        def begin() -> None:
+            self._sought = None if isinstance(to, int) or to.batch_index <= 0 else to
+            if self._reading is not None:
+                # The broker may forget the reader while it moves it, and is then told anew.
+                self._left, self._reading = self._reading, self._reading.moved(to)
+
         try:
-            await self.channel.seek(proto)
+            await self.channel.seek(proto, begin)
         except BaseException:
             self._reading, self._sought = before
             raise
@@ -340,6 +353,9 @@ class TopicConsumer:
             messages = []
         elif self._reading is not None and self._is_reader:
             messages = [each for each in messages if not self._reading.is_past(each)]
+            if not messages and self._reading.looks_for_time:
+                # Nobody takes it: that it is done with is how the broker knows what is left.
+                self.channel.acknowledge_up_to(entry.position)
         elif self._sought is not None and entry.position == self._sought.position:
             messages = _from_index(self._sought.batch_index, messages)
         if self._letters is not None and messages:

@@ -304,3 +304,25 @@ async def test_a_silent_crash_leaves_peers_in_the_dark_until_the_restart(world: 
     host.restart()
     await client.lost.wait()
     assert isinstance(client.error, ConnectionResetError)
+
+
+async def test_a_process_that_waits_to_be_stopped_ends_in_order(world: World) -> None:
+    ended: list[int] = []
+
+    async def main(host: Host) -> None:
+        await host.until_stopped()
+        assert host.is_stopping
+        await asyncio.sleep(1)  # what it has to write
+        ended.append(int(asyncio.get_running_loop().time()))
+
+    host = world.host("host")
+    host.start(main)
+    await asyncio.sleep(5)
+    assert runs(host)
+    await host.stop()
+    assert ended == [6]
+    assert not runs(host)
+    host.restart()
+    await asyncio.sleep(1)
+    assert runs(host), "the next life was not asked to end"
+    assert not host.is_stopping

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, until
+from tests.unit.geminga.fake_broker import (
+    LEDGER,
+    FakeBroker,
+    Session,
+    batch_payload,
+    metadata,
+    until,
+)
 
-from geminga import EARLIEST, LATEST, Client, Closed, MessageId, Reader
+from geminga import EARLIEST, LATEST, Client, Closed, ConnectionLost, MessageId, Reader
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
+from geminga_protocol.pulsar.payload import encode_payload
 
 
 def starts(broker: FakeBroker) -> list[tuple[int, int]]:
@@ -23,6 +32,13 @@ def starts(broker: FakeBroker) -> list[tuple[int, int]]:
 
 async def data_of(reader: Reader[bytes], count: int) -> list[bytes]:
     return [(await reader.read()).data for _ in range(count)]
+
+
+def published_at(time_ms: int) -> bytes:
+    """A message of that time."""
+    said = metadata()
+    said.publish_time = time_ms
+    return encode_payload(said, b"%d" % time_ms)
 
 
 def last_is(
@@ -181,6 +197,80 @@ async def test_a_reader_goes_on_where_it_was_moved_to(client: Client, broker: Fa
     assert starts(broker)[1] == (2, -1)
     broker.deliver(3, b"3")
     assert await data_of(reader, 1) == [b"3"]
+
+
+async def test_what_is_read_while_a_seek_is_under_way_does_not_move_where_it_goes(
+    client: Client, broker: FakeBroker
+) -> None:
+    seeks: list[tuple[Session, BaseCommand]] = []
+    broker.on(BaseCommand.SEEK, lambda session, command, _: seeks.append((session, command)))
+    reader = await client.reader("orders")
+    for entry_id in (7, 8):
+        broker.deliver(entry_id, b"%d" % entry_id)
+    assert await data_of(reader, 1) == [b"7"]
+    seeking = asyncio.ensure_future(reader.seek(MessageId(LEDGER, 3)))
+    await until(lambda: bool(seeks))
+    assert await data_of(reader, 1) == [b"8"]
+    ((session, asked),) = seeks
+    session.write(
+        answers.encode_close_consumer(asked.seek.consumer_id),
+        answers.encode_success(asked.seek.request_id),
+    )
+    await seeking
+    await until(lambda: reader.is_connected)
+    assert starts(broker)[1] == (2, -1)
+
+
+async def test_a_seek_that_failed_leaves_a_reader_behind_what_was_read_meanwhile(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(BaseCommand.SEEK)  # no answer
+    reader = await client.reader("orders")
+    for entry_id in (7, 8):
+        broker.deliver(entry_id, b"%d" % entry_id)
+    assert await data_of(reader, 1) == [b"7"]
+    seeking = asyncio.ensure_future(reader.seek(MessageId(LEDGER, 3)))
+    await until(lambda: bool(broker.of_type(BaseCommand.SEEK)))
+    assert await data_of(reader, 1) == [b"8"]
+    broker.drop_connections()
+    with pytest.raises(ConnectionLost):
+        await seeking
+    await until(lambda: reader.is_connected)
+    # Back behind what was read, wherever the broker had it meanwhile.
+    broker.drop_connections()
+    await until(lambda: len(starts(broker)) == 3 or not reader.is_connected)
+    await until(lambda: reader.is_connected)
+    assert starts(broker)[-1] == (8, -1)
+
+
+async def test_a_reader_that_was_moved_to_a_time_begins_there_also_at_another_broker(
+    client: Client, broker: FakeBroker
+) -> None:
+    reader = await client.reader("orders")
+    await reader.seek(1_000)
+    await until(lambda: reader.is_connected)
+    broker.drop_connections()  # before anything came: only that broker knew the place
+    await until(lambda: not reader.is_connected)
+    await until(lambda: reader.is_connected)
+    for entry_id, time_ms in enumerate((900, 999, 1_000)):
+        broker.deliver(entry_id, payload=published_at(time_ms))
+    assert await data_of(reader, 1) == [b"1000"]
+    await until(lambda: bool(broker.of_type(BaseCommand.ACK)))
+    (acked,) = broker.of_type(BaseCommand.ACK)[0].ack.message_id
+    assert acked.entryId in {1, 2}, "what was left out is done with"
+
+
+async def test_what_a_reader_takes_while_it_waits_for_a_broker_to_move_it_moves_it_nowhere(
+    client: Client, broker: FakeBroker
+) -> None:
+    reader = await client.reader("orders")
+    broker.deliver(7, b"7")
+    assert await data_of(reader, 1) == [b"7"]
+    broker.drop_connections()
+    await until(lambda: not reader.is_connected)
+    await reader.seek(MessageId(LEDGER, 3))
+    await until(lambda: reader.is_connected)
+    assert starts(broker)[1:] == [(7, -1), (2, -1)], "first where it was, then where it goes"
 
 
 async def test_iterating_ends_when_the_reader_is_closed(client: Client, broker: FakeBroker) -> None:

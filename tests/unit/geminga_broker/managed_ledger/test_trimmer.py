@@ -315,6 +315,21 @@ async def test_truncating_passes_every_cursor_and_deletes_everything(scene: Scen
     assert cursor.backlog_entries == 1
 
 
+async def test_what_is_published_while_a_log_is_truncated_keeps_nothing_from_before(
+    scene: Scene,
+) -> None:
+    cursor = await scene.cursor()
+    await scene.publish(b"a")
+    truncating = asyncio.ensure_future(scene.log.truncate())
+    await asyncio.sleep(0)
+    scene.log.append_all(pending(b"b"))
+    await truncating
+    await scene.settle()
+    assert 0 not in scene.ids(), "a was in the ledger that b came to"
+    await scene.publish(b"c")
+    assert cursor.backlog_entries in {1, 2}
+
+
 async def test_a_closed_log_deletes_nothing_any_more(scene: Scene) -> None:
     cursor = await scene.cursor()
     await scene.publish(b"a", b"b", b"c")

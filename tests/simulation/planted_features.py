@@ -1,0 +1,143 @@
+"""Bugs planted in single features of a broker, one promise broken by each (see ``planted``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from geminga.consumers.chunks import PendingChunks
+from geminga_bookie.sessions.v3_adds import V3Adds
+from geminga_broker.managed_ledger import cursor_state
+from geminga_broker.managed_ledger.acknowledged import Words
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.log_reader import LogReader
+from geminga_broker.managed_ledger.managed_ledger import CHANGE_DEADLINE_S, ManagedLedger
+from geminga_broker.managed_ledger.positions import EARLIEST, Position
+from geminga_broker.managed_ledger.retention import KEEP_NOTHING
+from geminga_broker.policies.backlog import Quota
+from geminga_broker.subscriptions.expiring import Expiring
+from geminga_broker.subscriptions.rate_limiter import RateLimiter
+from geminga_broker.subscriptions.resetting import Resetting
+from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
+from geminga_broker.topics.producing.publish_rate import PublishRate
+from geminga_protocol.bookkeeper import requests_pb2 as pb
+from geminga_protocol.bookkeeper.v3 import encode_frame, make_response
+
+
+def forget_places_in_batches(patch: pytest.MonkeyPatch) -> None:
+    """A seek to a message within a batch goes to the first of its batch."""
+    honest = Resetting._move_to
+
+    async def move(resetting: Resetting, position: Position, remaining: Words = ()) -> None:
+        del remaining
+        await honest(resetting, position)
+
+    patch.setattr(Resetting, "_move_to", move)
+
+
+def seek_an_entry_behind(patch: pytest.MonkeyPatch) -> None:
+    """A seek to a time goes behind the first entry of that time."""
+    honest = LogReader.first_where
+
+    async def one_further(
+        reader: LogReader, is_reached: Callable[[bytes], bool], *, after: Position = EARLIEST
+    ) -> Position:
+        return reader.chain.next_after(await honest(reader, is_reached, after=after))
+
+    patch.setattr(LogReader, "first_where", one_further)
+
+
+def forget_parts_of_batches(patch: pytest.MonkeyPatch) -> None:
+    """What is acknowledged of a batch is not written down before all of it is."""
+
+    def nothing(batches: Iterable[tuple[Position, Words]], *_: int) -> tuple[()]:
+        del batches
+        return ()
+
+    patch.setattr(cursor_state, "_batches_within", nothing)
+
+
+def take_a_message_for_whole_early(patch: pytest.MonkeyPatch) -> None:
+    """A message is whole when all its chunks but the last are there."""
+    honest = PendingChunks._begin
+
+    def begin(pending: PendingChunks, uuid: str, chunks: int) -> None:
+        honest(pending, uuid, max(1, chunks - 1))
+
+    patch.setattr(PendingChunks, "_begin", begin)
+
+
+def truncate_what_is_closed(patch: pytest.MonkeyPatch) -> None:
+    """A truncation begins another ledger when cursors have passed what there was, and so leaves the
+    ledger to which something came meanwhile."""
+
+    async def truncate(log: ManagedLedger) -> None:
+        await log._trimmer.pass_everything(log.chain.last_confirmed, CHANGE_DEADLINE_S)
+        await log.roll_over()
+        await log._trimmer.trim(KEEP_NOTHING)
+
+    patch.setattr(ManagedLedger, "truncate", truncate)
+
+
+def delete_no_cursor(patch: pytest.MonkeyPatch) -> None:
+    """A subscription that is given up leaves what it has acknowledged to the next of its name."""
+
+    async def keep(cursor: Cursor) -> None:
+        await cursor.__aexit__(None, None, None)
+
+    patch.setattr(Cursor, "delete", keep)
+
+
+def answer_v3_adds_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    """Bookies say that an entry is durable that came over V3 when they have it in memory."""
+
+    def answer(adds: V3Adds, request: pb.Request) -> None:
+        adds._write([encode_frame(make_response(request))])
+
+    patch.setattr(V3Adds, "_answer_when_durable", answer)
+
+
+def expire_early(patch: pytest.MonkeyPatch) -> None:
+    """Messages expire a second before their time."""
+    honest = Expiring.older_than
+
+    async def sooner(expiring: Expiring, ttl_s: int, *, spares_delayed: bool) -> None:
+        await honest(expiring, ttl_s - 1, spares_delayed=spares_delayed)
+
+    patch.setattr(Expiring, "older_than", sooner)
+
+
+def expire_never(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks for what has expired."""
+
+    async def keep(expiring: Expiring, ttl_s: int, *, spares_delayed: bool) -> None:
+        del expiring, ttl_s, spares_delayed
+
+    patch.setattr(Expiring, "older_than", keep)
+
+
+def publish_without_a_limit(patch: pytest.MonkeyPatch) -> None:
+    """What is published is counted, and nobody waits for it."""
+    patch.setattr(PublishRate, "wait_s", lambda *_: 0.0)
+
+
+def dispatch_without_a_limit(patch: pytest.MonkeyPatch) -> None:
+    """What is dispatched is not counted."""
+    patch.setattr(RateLimiter, "take", lambda *_: None)
+
+
+def send_what_is_not_kept_twice(patch: pytest.MonkeyPatch) -> None:
+    """The consumers of a non-persistent topic are sent each message twice."""
+    honest = VolatileSubscription.deliver
+
+    def twice(subscription: VolatileSubscription, payload: bytes, messages: int) -> None:
+        honest(subscription, payload, messages)
+        honest(subscription, payload, messages)
+
+    patch.setattr(VolatileSubscription, "deliver", twice)
+
+
+def evict_half_of_a_backlog(patch: pytest.MonkeyPatch) -> None:
+    """A subscription whose backlog is over its quota loses half of what it may keep."""
+    patch.setattr(Quota, "target", property(lambda quota: quota.limit // 2))
