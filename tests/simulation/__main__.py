@@ -23,6 +23,7 @@ from statistics import median
 
 from tests.simulation.all_stories import tell_all_stories
 from tests.simulation.branches import PACKAGES, ROOT, survey
+from tests.simulation.rarely_entered import NOT_YET, RARELY
 from tests.simulation.seeds import SHARES, shares_of
 from tests.simulation.stories import STORIES, tell_story
 from tests.simulation.unreachable import reason
@@ -30,6 +31,9 @@ from tests.simulation.unreachable import reason
 from geminga_cli.commands.simulate import add_seed_options, request_of
 from geminga_scenarios.console import Request, Story, run_story
 from geminga_scenarios.telling import Orders
+
+# Less often than by so many seeds, what is rare is entered.
+RARE = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,8 +96,8 @@ def print_costs(names: Sequence[str], request: Request) -> None:
 
 
 def print_branches(request: Request) -> int:
-    """Which error branches no story comes to, of all that the registry does not leave out, and
-    which it leaves out in error. Returns 1 if a seed failed."""
+    """Which error branches no story comes to, of all that can be reached as ``unreachable.py`` has
+    it, and where that is wrong. Returns 1 if a seed failed."""
     found = survey(shares_of(request.seeds, request.first), request.jobs)
     missed = [each for each in found.never_entered() if reason(each) is None]
     for package in PACKAGES:
@@ -106,7 +110,9 @@ def print_branches(request: Request) -> int:
                 print(f"  {Path(path).relative_to(ROOT)}:{line}: {branch.function}: {branch.what}")
     for branch in sorted(found.seeds):
         if (why := reason(branch)) is not None:
-            print(f"entered, though the registry says why not: {branch} ({why})")
+            print(f"entered, and said to be unreachable: {branch} ({why})")
+        elif (count := found.seeds[branch].total()) >= RARE and str(branch) in RARELY | NOT_YET:
+            print(f"entered by {count} seeds, and said to be rare: {branch}")
     for failure in found.failed:
         print(f"failed: {failure}")
     return 1 if found.failed else 0

@@ -167,6 +167,16 @@ RARE_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("owned_bundles", "bundle unloaded"),
         ("ownership", "bundle not handed on"),
     ),
+    "tailing": (
+        ("bookie", "bookie is read-only"),
+        ("ensemble_change", "bookies replaced"),
+        ("explicit_lac", "bookie not told"),
+        ("ledger_view", "metadata not watched"),
+        ("long_poll", "bookie cannot tell"),
+        ("long_poll", "bookie refused to tell what is confirmed"),
+        ("reader", "copies missing"),
+        ("v3_reads", "entry cannot be read"),
+    ),
     "replication": (
         *(("replication", each.value) for each in Rare),
         ("remote_clusters", "remote cluster not read"),
@@ -176,6 +186,7 @@ RARE_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {
     "functions workers": (
         ("heartbeats", "heartbeat is not stored"),
         ("instances", "lease ended: instances are killed"),
+        ("worker", "worker does not say what runs there"),
         ("leadership", "worker is gone"),
         ("ownership", "bundle not handed on"),
     ),

@@ -79,6 +79,9 @@ ACKNOWLEDGED_S = 0.2
 # A broker that stands still for so long has lost its topics to another when it goes on.
 FREEZE_S_MIN, FREEZE_S_MAX = 14.0, 22.0
 CLIENT, OTHER_CLIENT = "client", "other-client"
+# Those who pass by ask much: on a connection of their own, so that it is not they who find out that
+# another's went dark.
+PASSERS = "passers"
 TIME_LIMIT_S = 900.0
 SHORT_FAULTS = replace(FULL_MENU, down_s_max=DOWN_S_MAX, pause_s_max=1.5, partition_s_max=1.5)
 SHAPES = (
@@ -150,6 +153,7 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
     async with (
         cluster.client(CLIENT) as client,
         cluster.client(OTHER_CLIENT) as other,
+        cluster.client(PASSERS) as passers,
         asyncio.TaskGroup() as tasks,
     ):
         async with AsyncExitStack() as faults:
@@ -172,7 +176,7 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
                 await faults.enter_async_context(injector)
             harm = tasks.create_task(mischief.go_on())
             passing = [
-                tasks.create_task(pass_by(other, topic, Random(chance.random())))
+                tasks.create_task(pass_by(passers, topic, Random(chance.random())))
                 for topic in chance.choice(((), (LOG_TOPIC,), (LOG_TOPIC, QUEUE_TOPIC)))
             ]
             publishing = [
@@ -216,8 +220,8 @@ async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> Summary
         histories = listen(cluster)
         await cluster.open()
         chance = world.loop.stream("story")
-        client, other = world.host(CLIENT), world.host(OTHER_CLIENT)
-        for host in (client, other):
+        client, *others = map(world.host, (CLIENT, OTHER_CLIENT, PASSERS))
+        for host in (client, *others):
             host.start(lambda _: asyncio.Event().wait())
         try:
             summary = await client.run(live_through(cluster, menu, chance))

@@ -1,4 +1,4 @@
-"""The error branches that no story comes to, and why: unit tests and those of real servers do.
+"""The error branches that no story can come to, and why: unit tests and those of real servers do.
 
 A name is that of a module and all below it, of a class or a function (``module:function``), or of
 one branch (``module:function:what``), as ``Branch`` prints it; the longest that fits counts. What
@@ -78,10 +78,10 @@ UNREACHABLE: dict[str, str] = {
     "geminga_bookie.admin": HTTP,
     "geminga_bookie.bookie:Bookie._require_index": FILES,
     "geminga_bookie.bookie:Bookie.force_gc": HTTP,
-    "geminga_bookie.disks.identity:_agreed_cookie": CONFIG,
+    "geminga_bookie.disks.identity:_agreed_cookie:raise CookieMismatch": CONFIG,
+    "geminga_bookie.disks.identity:_agreed_cookie:raise CookieMismatch (2)": CONFIG,
     "geminga_bookie.disks.identity:_bookie_id": CONFIG,
     "geminga_bookie.disks.identity:_check_counts": CONFIG,
-    "geminga_bookie.disks.identity:_read_cookie": CORRUPT,
     "geminga_bookie.disks.identity:_registered_cookie:except MalformedRecord": CORRUPT,
     "geminga_bookie.disks.identity:_registered_cookie:raise CorruptFile": CORRUPT,
     "geminga_bookie.disks.identity:_require_no_data": CONFIG,
@@ -185,7 +185,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_cluster.tenants": CLUSTERS,
     "geminga_functions.admin": HTTP,
     "geminga_functions.api": USERS,
-    "geminga_functions.cleanup": HTTP,
+    "geminga_functions.cleanup:deletions": HTTP,
     "geminga_functions.cluster.heartbeats:Heartbeat.of": WIRE,
     "geminga_functions.cluster.keyed_log:KeyedLog._apply": WIRE,
     "geminga_functions.definitions": VALUES,
@@ -233,13 +233,12 @@ UNREACHABLE: dict[str, str] = {
     "geminga_proxy.connection:ClientConnection.data_received": WIRE,
     "geminga_proxy.part": PROCESSES,
     "geminga_proxy.proxy:Proxy.check_health": PROCESSES,
-    "geminga_proxy.targets": CONFIG,
+    "geminga_proxy.targets:Target": CONFIG,
+    "geminga_proxy.targets:TargetRules.check:raise TargetRefused": CONFIG,
+    "geminga_proxy.targets:TargetRules.check:raise TargetRefused (2)": CONFIG,
     "geminga_proxy.web": HTTP,
     "geminga_proxy.workers": HTTP,
 }
-
-# Fewer than ten seeds of a thousand come to these, or none yet: they are not demanded.
-RARELY: frozenset[str] = frozenset({})
 
 
 def reason(branch: Branch) -> str | None:
