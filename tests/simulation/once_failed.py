@@ -141,4 +141,12 @@ ONCE_FAILED = (
         "::test_what_is_published_while_a_log_is_truncated_keeps_nothing_from_before",
         {"errands": ("ending",)},
     ),
+    OnceFailed(
+        "garbage",
+        5061,
+        "2026-11-27",
+        "a bookie that was stopped while its next journal file was made ended by a ValueError",
+        "geminga_bookie/journal/test_journal.py"
+        "::test_a_journal_closes_while_its_next_file_is_being_made",
+    ),
 )

@@ -125,7 +125,8 @@ class Journal(Service):
 
     async def _close_file(self) -> None:
         """Give back what is reserved: a bookie that does not run needs no room for more."""
-        assert self._file is not None
+        if self._file is None:
+            return  # it was closed, and the next one is not made yet
         if self.error is None and self._is_idle.is_set():  # else the disk fails, or hangs
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(self._close_timeout_s):
@@ -270,6 +271,7 @@ class Journal(Service):
         # No other file may exist while zeros follow the last group: replay would call it damage.
         await self._file.truncate(self._file.size)
         await self._file.close()
+        self._file = None
         self._old_files.append(self._file_number)
         await self._open_next_file()
 

@@ -166,6 +166,7 @@ class OpenMemoryFile:
         return bytes(self._file.content[offset : offset + length])
 
     async def truncate(self, size: int) -> None:
+        assert not self._is_closed
         await asyncio.sleep(0)
         self._disk.on_step()
         del self._file.content[size:]

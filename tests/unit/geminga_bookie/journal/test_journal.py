@@ -166,6 +166,17 @@ async def test_a_failed_write_fails_everybody_and_ends_the_journal(operation: st
         assert journal.queued_bytes == 0
 
 
+async def test_a_journal_closes_while_its_next_file_is_being_made() -> None:
+    witness = Witness()
+    async with witness.journal(file_bytes_max=1) as journal:
+        witness.add(journal, 0)
+        await journal.drain()
+        witness.disk.gate = asyncio.Event()  # the header of the next file is never synced
+        while file_name(2) not in witness.disk.files:
+            await asyncio.sleep(0)
+    assert await witness.durable_entries() == [0]
+
+
 async def test_a_failed_rotation_ends_the_journal_after_the_answers() -> None:
     witness = Witness()
     async with witness.journal(file_bytes_max=1) as journal:
