@@ -59,7 +59,6 @@ RARE_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("long_poll", "bookie cannot tell"),
         ("reads", "entry cannot be read"),
         ("reader", "copies missing"),
-        ("registration", "bookie not registered yet"),
         ("registry", "bookie list not refreshed"),
     ),
     "corruption": (
