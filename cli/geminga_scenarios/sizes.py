@@ -88,7 +88,7 @@ PROXY: Knobs = {"concurrent_lookup_requests_max": (3, 1)}
 # What all producers of a client may hold: half of it takes a message of each, or they would be in
 # each other's way. And what a stream has under way unread.
 CLIENT_MEMORY_BYTES: Sequence[int] = (8 * KIB, 256)
-WINDOW_BYTES: Sequence[int] = (4 * KIB, 512)
+WINDOW_BYTES: Sequence[int] = (8 * KIB, 4 * KIB, KIB)
 
 
 def drawn(config: ConfigT, knobs: Knobs, random: Random) -> ConfigT:
