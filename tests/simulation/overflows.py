@@ -179,7 +179,6 @@ OVERFLOWS: dict[str, tuple[Overflow, ...]] = {
         Overflow.PUBLISHED,
         Overflow.PUBLISHED_BY_ALL,
         Overflow.COMMANDS,
-        Overflow.SLOW_CLIENT,
         Overflow.RANGES,
         Overflow.ROOM,
     ),
