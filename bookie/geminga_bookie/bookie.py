@@ -108,8 +108,7 @@ class Bookie(Service):
             self.ledger_directories,
             clock,
             file_bytes_max=config.entry_log_bytes_max,
-            batch_bytes=config.entry_log_batch_bytes,
-            open_files_max=config.entry_logs_open_max,
+            config=config,
         )
         self.journals: list[Journal] = []
         self.storage = Storage(

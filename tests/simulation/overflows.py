@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from geminga.producers.room import Room
 from geminga_bookie.journal.journals import SpreadJournals
 from geminga_bookie.sessions.intake import Intake
 from geminga_bookie.sessions.later_answers import LaterAnswers
@@ -64,8 +63,7 @@ class Overflow(Enum):
     DELAYED = "a bucket of delayed messages is full"
     CONSUMER = "a consumer holds as many unacknowledged messages as it may"
     SUBSCRIPTION = "so do the consumers of a subscription"
-    # Clients, and the network
-    ROOM = "a message waits for the receipts of others"
+    # The network
     WINDOW = "a sender is so far ahead of its receiver that it must wait"
 
 
@@ -153,7 +151,6 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
         "_may_send",
         lambda dispatcher, *_: dispatcher.is_blocked_on_unacknowledged,
     ),
-    (Overflow.ROOM, Room, "wait", lambda *_: True),
     (Overflow.WINDOW, Endpoint, "_push", lambda stream, *_: stream.backlog_bytes > 0),
 )
 
@@ -180,7 +177,6 @@ OVERFLOWS: dict[str, tuple[Overflow, ...]] = {
         Overflow.PUBLISHED_BY_ALL,
         Overflow.COMMANDS,
         Overflow.RANGES,
-        Overflow.ROOM,
     ),
     "messaging": (Overflow.DELAYED, Overflow.CONSUMER, Overflow.SUBSCRIPTION),
     "tailing": (Overflow.READERS,),

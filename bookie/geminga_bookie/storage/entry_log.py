@@ -31,7 +31,6 @@ from geminga_runtime.clock import Clock
 from geminga_runtime.disk import DiskFile
 
 log = logging.getLogger(__name__)
-
 DEFAULTS = BookieConfig()
 
 # Read together with a block's header: the table of most blocks.
@@ -59,11 +58,10 @@ class EntryLog:
         clock: Clock,
         *,
         file_bytes_max: int,
-        batch_bytes: int = DEFAULTS.entry_log_batch_bytes,
-        open_files_max: int = DEFAULTS.entry_logs_open_max,
+        config: BookieConfig = DEFAULTS,
     ) -> None:
-        self.batch_bytes = batch_bytes
-        self._open_files_max = open_files_max
+        self.batch_bytes = config.entry_log_batch_bytes
+        self._open_files_max = config.entry_logs_open_max
         self._directories = directories
         self._clock = clock
         self._file_bytes_max = file_bytes_max
@@ -76,9 +74,7 @@ class EntryLog:
         self._current_number = 0
         # Where damage was found, each said once: log number, offset.
         self._damaged: set[tuple[int, int]] = set()
-        self.written_bytes = 0
-        self.read_bytes = 0
-        self.damaged_blocks = 0
+        self.written_bytes = self.read_bytes = self.damaged_blocks = 0
 
     async def find(self) -> list[int]:
         """Look which files there are; their numbers, rising. Raises ``EntryLogTwice``."""
@@ -205,8 +201,7 @@ class EntryLog:
             size += block.content_bytes
             if size >= self.batch_bytes:
                 locations += await self._append_batch(batch)
-                batch = []
-                size = 0
+                batch, size = [], 0
         if batch:
             locations += await self._append_batch(batch)
         return locations

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.geminga_bookie.fakes import KEY
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.errors import CorruptFile, EntryLogMissing, EntryLogTwice, LogRemoved
 from geminga_bookie.formats import log_list_v1
@@ -79,7 +80,10 @@ async def test_files_follow_each_other_at_the_size_limit_and_are_all_read() -> N
 
 async def test_only_so_many_files_stay_open() -> None:
     log = EntryLog(
-        Directories([("", MemoryDisk())]), SimulatedClock(), file_bytes_max=1, open_files_max=3
+        Directories([("", MemoryDisk())]),
+        SimulatedClock(),
+        file_bytes_max=1,
+        config=BookieConfig(entry_logs_open_max=3),
     )
     await log.open(None, {})
     locations = [(await log.append(blocks(5, {number: b"x"})))[0] for number in range(10)]
