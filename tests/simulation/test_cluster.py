@@ -198,6 +198,16 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
         cluster.restart_brokers()
         for task in settling:
             task.cancel()
+    await look_back(cluster, log, queue)
+    return Summary(
+        len(log.stored) + len(queue.stored),
+        len(log.settled) + len(queue.settled),
+        len(cluster.world.events),
+    )
+
+
+async def look_back(cluster: Cluster, log: Told, queue: Told) -> None:
+    """Read everything from the brokers that started anew, and hold it against what was told."""
     async with cluster.client(CLIENT) as client:
         await asyncio.gather(publish_end(client, log), publish_end(client, queue))
         await read_all(client, log)
@@ -206,11 +216,6 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
         )
     check_log(log)
     check_queue(queue)
-    return Summary(
-        len(log.stored) + len(queue.stored),
-        len(log.settled) + len(queue.settled),
-        len(cluster.world.events),
-    )
 
 
 async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> Summary:
