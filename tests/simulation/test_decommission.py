@@ -209,7 +209,7 @@ def run(seed: int, *, record: bool = False) -> Outcome[Told]:
 def test_a_decommissioned_bookie_may_be_wiped(first: int) -> None:
     told = list(results(run, range(first, first + SEEDS_A_TEST)))
     assert sum(each.confirmed for each in told) > 50 * SEEDS_A_TEST
-    assert sum(each.moved for each in told) > SEEDS_A_TEST
+    assert sum(each.moved for each in told), "some have entries on the bookie that goes"
 
 
 def wait_for_no_worker(patch: pytest.MonkeyPatch) -> None:

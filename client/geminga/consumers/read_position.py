@@ -25,10 +25,9 @@ class ReadPosition:
         self._last: Message[Any] | None = None
         # Only the broker knows where the end was, or what was published at a time.
         self._is_the_brokers = start == LATEST
-        # Moved to that publish time, and whether the broker that knew its place is gone: then all
-        # comes from the first message on.
+        # Moved to that publish time. The broker that knew where this is may be gone, also before
+        # the reader has attached again after the move: then all comes from the first message on.
         self._since_ms: int | None = None
-        self.looks_for_time = False
 
     def moved(self, to: MessageId | int) -> ReadPosition:
         """The position after a seek to a message or a publish time."""
@@ -42,14 +41,16 @@ class ReadPosition:
     def take(self, message: Message[Any]) -> None:
         """A message was read."""
         self._last = message
-        self.looks_for_time = False
 
-    def start_message_id(self, *, is_moving: bool = False) -> MessageIdData:
-        """What a broker is told when the reader attaches; ``is_moving``: the broker has let it go
-        to move it, and knows where to."""
+    @property
+    def looks_for_time(self) -> bool:
+        """Whether it leaves out what was published before the time that it was moved to."""
+        return self._since_ms is not None and self._last is None
+
+    def start_message_id(self) -> MessageIdData:
+        """What a broker is told when the reader attaches."""
         if self._last is not None:
             return to_proto(self._last.id)
-        self.looks_for_time = self._since_ms is not None and not is_moving
         start = self._start
         if self._is_inclusive and start.batch_index < 0 and 0 <= start.entry_id < LATEST.entry_id:
             # The entry before, whether there is one or not.
@@ -61,8 +62,7 @@ class ReadPosition:
         if self._last is not None:
             last = self._last
             return _place(message) <= _place(last)
-        if self.looks_for_time:
-            assert self._since_ms is not None
+        if self._since_ms is not None:
             return message.publish_time_ms < self._since_ms
         if self._start == LATEST:
             return False

@@ -289,9 +289,7 @@ class TopicConsumer:
         return messages
 
     def _start_message_id(self) -> MessageIdData | None:
-        if self._reading is None:
-            return None
-        return self._reading.start_message_id(is_moving=self.channel.is_seeking)
+        return None if self._reading is None else self._reading.start_message_id()
 
     # ---- the subscription
 

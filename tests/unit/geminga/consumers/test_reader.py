@@ -260,6 +260,22 @@ async def test_a_reader_that_was_moved_to_a_time_begins_there_also_at_another_br
     assert acked.entryId in {1, 2}, "what was left out is done with"
 
 
+async def test_a_reader_attaches_while_it_is_moved_to_a_broker_that_knows_nothing_of_the_move(
+    client: Client, broker: FakeBroker
+) -> None:
+    """Its topic was unloaded behind the move, before the reader attached again."""
+    reader = await client.reader("orders")
+    (topic,) = reader._topics.by_topic.values()
+    topic.channel.is_seeking = True
+    assert topic._reading is not None
+    topic._reading = topic._reading.moved(1_000)
+    topic._start_message_id()
+    topic.channel.is_seeking = False
+    for entry_id, time_ms in enumerate((900, 999, 1_000)):
+        broker.deliver(entry_id, payload=published_at(time_ms))
+    assert await data_of(reader, 1) == [b"1000"]
+
+
 async def test_what_a_reader_takes_while_it_waits_for_a_broker_to_move_it_moves_it_nowhere(
     client: Client, broker: FakeBroker
 ) -> None:
