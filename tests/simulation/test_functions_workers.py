@@ -450,7 +450,7 @@ def drop_at_once(patch: pytest.MonkeyPatch) -> None:
     [
         (ignore_leases, 1),
         (await_no_end, 3),
-        (keep_the_session, 4),
+        pytest.param(keep_the_session, 4, marks=pytest.mark.full),
         (fence_no_leader, 6),
         (drop_at_once, 2),
     ],

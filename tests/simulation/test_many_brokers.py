@@ -280,7 +280,11 @@ def fence_nothing(patch: pytest.MonkeyPatch) -> None:
 # The seed from which on each is looked for: a search from 0 on takes half a minute for the second.
 @pytest.mark.parametrize(
     ("plant", "first"),
-    [(keep_what_a_lost_session_had, 4), (fence_nothing, 84), (lead_on_without_a_session, 0)],
+    [
+        (keep_what_a_lost_session_had, 4),
+        pytest.param(fence_nothing, 84, marks=pytest.mark.full),
+        (lead_on_without_a_session, 0),
+    ],
 )
 def test_a_planted_bug_is_found_by_the_observer_or_a_checker(
     plant: Plant, first: int, monkeypatch: pytest.MonkeyPatch

@@ -293,7 +293,7 @@ def test_messages_come_in_order_and_as_often_as_they_should(first: int) -> None:
         (deliver_early, Weather.CALM),
         (count_refusals_twice, Weather.CALM),
         (forget_what_was_sent, Weather.CHANGE),
-        (lose_segments, Weather.CHANGE),
+        pytest.param(lose_segments, Weather.CHANGE, marks=pytest.mark.full),
         (forget_refusals, Weather.CHANGE),
     ],
 )

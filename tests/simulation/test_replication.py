@@ -187,7 +187,7 @@ def test_a_seed_repeats() -> None:
         (take_the_last_for_new, 10),
         (forget_what_is_under_way, 10),
         (forget_what_has_no_receipt, 10),
-        (trim_what_is_not_replicated, 10),
+        pytest.param(trim_what_is_not_replicated, 10, marks=pytest.mark.full),
         (keep_the_versions_of_schemas, 2),
         (send_to_all, 10),
         pytest.param(go_on_behind_what_was_sent, 0, marks=pytest.mark.full),
