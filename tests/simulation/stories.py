@@ -13,7 +13,8 @@ from typing import Any
 from geminga_scenarios.telling import Orders, Told, tell
 from geminga_simulation.simulate import Outcome
 
-# The module of each story, and what its ``run(seed)`` is told besides.
+# The module of each story, and what its ``run(seed)``, or the function named behind the colon, is
+# told besides.
 STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "autorecovery": ("test_autorecovery", {}),
     "client": ("test_client", {}),
@@ -21,12 +22,15 @@ STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "cluster": ("test_cluster", {}),
     "compaction": ("test_compaction", {}),
     "corruption": ("test_corruption", {}),
+    "corruption: denials": ("test_corruption:run_denials", {}),
     "decommission": ("test_decommission", {}),
     "delayed": ("test_delayed", {}),
     "features": ("test_features", {}),
     "functions workers": ("test_functions_workers", {}),
     "garbage": ("test_garbage", {}),
     "ledgers": ("test_ledgers", {}),
+    "ledgers: losses": ("test_ledgers:run_losses", {}),
+    "ledgers: power cuts": ("test_ledgers:run_power_cuts", {}),
     "ledgers over V3": ("test_ledgers", {"over_v3": True}),
     "many brokers": ("test_many_brokers", {}),
     "messaging": ("test_messaging", {}),
@@ -41,8 +45,10 @@ STORIES: dict[str, tuple[str, dict[str, object]]] = {
 
 def story(name: str) -> Callable[..., Outcome[Any]]:
     """What runs one seed of a story: ``run(seed)``."""
-    module, options = STORIES[name]
-    return partial(import_module(f"tests.simulation.{module}").run, **options)
+    place, options = STORIES[name]
+    module, _, function = place.partition(":")
+    told = getattr(import_module(f"tests.simulation.{module}"), function or "run")
+    return partial(told, **options)
 
 
 def tell_story(name: str, seed: int, orders: Orders) -> Told:

@@ -241,7 +241,7 @@ async def losses(rounds: int) -> None:
         await recover_and_read_all(storage, [history])
 
 
-@pytest.mark.parametrize("first", range(0, 40, SEEDS_A_TEST))
+@pytest.mark.parametrize("first", first_seeds("ledgers: losses", SEEDS_A_TEST))
 def test_entries_under_way_to_a_bookie_that_goes_are_not_lost(first: int) -> None:
     list(results(run_losses, range(first, first + SEEDS_A_TEST)))
 
@@ -301,11 +301,10 @@ async def _bad_moment(storage: Storage) -> None:
         await asyncio.sleep(0.001)
 
 
-@pytest.mark.parametrize("first", range(0, 100, SEEDS_A_TEST))
+@pytest.mark.parametrize("first", first_seeds("ledgers: power cuts", SEEDS_A_TEST))
 def test_a_bookie_starts_again_whenever_its_power_is_cut(first: int) -> None:
-    for seed in range(first, first + SEEDS_A_TEST):
-        try:
-            simulate(seed, partial(power_cuts, 4))
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    list(results(run_power_cuts, range(first, first + SEEDS_A_TEST)))
+
+
+def run_power_cuts(seed: int) -> Outcome[None]:
+    return simulate(seed, partial(power_cuts, 4))
