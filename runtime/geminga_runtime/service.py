@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 # Work that goes on for ever and was ended by an error begins anew after so long.
 RESTART_S = 1.0
+# What a task does to clean up when it is cancelled takes less.
+CANCEL_AGAIN_S = 5.0
 
 
 class Service:
@@ -105,7 +107,7 @@ class Service:
         return self.spawn_lasting(repeat, name=name)
 
     async def _go_on(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        while True:
+        while not self._is_closing:
             try:
                 await work()
             except Exception:
@@ -132,11 +134,15 @@ class Service:
             await self._close_parts()
 
     async def _end_tasks(self) -> None:
-        """Cancel the tasks, the youngest first, and those they still spawn; wait for all."""
+        """Cancel the tasks, the youngest first, and those they still spawn; wait for all.
+
+        A task whose cleaning up fails while it is cancelled may take that error for one to live
+        with, and go on: what still runs after ``CANCEL_AGAIN_S`` is cancelled again.
+        """
         current = asyncio.current_task()  # a task that closes its own service waits not for itself
         while tasks := [
             task for task in reversed(self._tasks or {}) if task is not current and not task.done()
         ]:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks, timeout=CANCEL_AGAIN_S)

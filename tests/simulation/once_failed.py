@@ -149,4 +149,12 @@ ONCE_FAILED = (
         "geminga_bookie/journal/test_journal.py"
         "::test_a_journal_closes_while_its_next_file_is_being_made",
     ),
+    OnceFailed(
+        "cluster",
+        60,
+        "2026-11-27",
+        "a bookie whose disk failed while it closed went on to collect garbage, and never ended",
+        "geminga_runtime/test_service.py"
+        "::test_work_whose_cleaning_up_fails_when_it_is_cancelled_ends_all_the_same",
+    ),
 )

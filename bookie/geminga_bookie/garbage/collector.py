@@ -195,9 +195,12 @@ class Collector(Service):
                     is_over_replication_due=due.is_over_replication_due,
                     with_unwritten=self.is_tight,
                 )
-            finally:
-                # What was garbage before needs no ZooKeeper.
+            except Exception:
+                # What was garbage before needs no ZooKeeper. Not when the bookie closes: an error
+                # of this would take the place of the cancellation, and the collector would go on.
                 await self._remove_dead_logs()
+                raise
+            await self._remove_dead_logs()
             self.compaction = due.compaction
             self._unfit_logs.clear()
             try:

@@ -136,6 +136,35 @@ async def test_a_task_that_ended_well_or_was_cancelled_is_not_worth_a_line(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("is_lasting", [False, True])
+async def test_work_whose_cleaning_up_fails_when_it_is_cancelled_ends_all_the_same(
+    *, is_lasting: bool
+) -> None:
+    """Its error takes the place of the cancellation, and it goes on as after any other error."""
+    waits = 0
+
+    async def wait_again_and_again() -> None:
+        nonlocal waits
+        while True:
+            waits += 1
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                if waits > 1:
+                    raise
+                if is_lasting:
+                    raise OSError("cleaning up failed") from None
+
+    async with asyncio.timeout(60):
+        async with Traced([]) as service:
+            if is_lasting:
+                service.spawn_lasting(wait_again_and_again, name="lasting")
+            else:
+                service.spawn(wait_again_and_again(), name="once")
+            await asyncio.sleep(1)
+    assert waits == (1 if is_lasting else 2)
+
+
 async def test_a_task_spawned_while_closing_is_ended_too() -> None:
     events: list[str] = []
 
