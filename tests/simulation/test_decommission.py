@@ -9,6 +9,7 @@ back as a new bookie, or never.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,8 +67,12 @@ class Told:
 class Operator:
     """Has a bookie decommissioned, however often that fails."""
 
-    def __init__(self, bookie_id: str) -> None:
+    def __init__(self, bookie_id: str, history: History) -> None:
         self.progress: Progress | None = None
+        # The ledgers that there were when the attempt began that succeeded. A writer that has not
+        # heard yet that the bookie is gone may name it in a ledger that it makes after that.
+        self.known: tuple[int, ...] = ()
+        self._history = history
         self.moved = 0
         self.attempts = 0
         self._bookie_id = bookie_id
@@ -76,6 +81,7 @@ class Operator:
         """The main of the operator's process; ends when it is done."""
         while self.progress is None:
             self.attempts += 1
+            self.known = tuple(self._history.ledgers)
             with suppress(CoordinationError, BookieStillThere, DecommissionStalled):
                 async with host.coordination() as session:
                     self.progress = await decommission(
@@ -104,7 +110,7 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
         history = History()
         await storage.open()
         doomed, others = storage.bookies[0], storage.bookies[1:]
-        operator = Operator(doomed.name)
+        operator = Operator(doomed.name, history)
         inspector = world.host("inspector")
         inspector.start(lambda _: asyncio.Event().wait())
         try:
@@ -130,7 +136,7 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
                 end_owners(world)
                 while operator.progress is None:  # noqa: ASYNC110 -- it says no other word
                     await asyncio.sleep(RETRY_S)
-                await inspector.run(look(inspector, storage, history, doomed))
+                await inspector.run(look(inspector, storage, history, doomed, operator.known))
         finally:
             raise_failures(world)
         return Told(
@@ -166,10 +172,17 @@ async def end_for_good(bookie: Host, chance: Random) -> None:
         bookie.kill()
 
 
-async def look(host: Host, storage: RecoveringStorage, history: History, doomed: Host) -> None:
+async def look(
+    host: Host,
+    storage: RecoveringStorage,
+    history: History,
+    doomed: Host,
+    known: Collection[int],
+) -> None:
     """Nothing is left on the bookie, nobody needs it, and a new one may have its place."""
     async with host.coordination() as session:
-        left = await named_by(doomed.name, session, store_of(host, session))
+        named = await named_by(doomed.name, session, store_of(host, session))
+        left = [ledger_id for ledger_id in named if ledger_id in known]
         if left:
             raise InvariantViolated(f"{doomed.name} was decommissioned and is in ledgers {left}")
         if await session.exists(cookie_path(doomed.name)):
