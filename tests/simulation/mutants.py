@@ -1,12 +1,16 @@
 """Judges the tests by bugs planted on purpose: a patch each, tried one at a time.
 
-    python -m tests.simulation.mutants bugs/*.patch --seeds 1000
-    python -m tests.simulation.mutants bugs/*.patch --unit      the unit tests of what it touches
+    python -m tests.simulation.mutants tests/simulation/bugs/*.patch --seeds 1000
+    python -m tests.simulation.mutants tests/simulation/bugs/*.patch --unit
 
-Each patch is applied to a checkout of HEAD of its own, all stories are told until a seed fails, and
-the patch is taken back. Prints a line for each: which seed of which story found it, after how many
-seeds, or that it survived. A bug that only this finds becomes a plant in `planted.py`, told by the
-story that found it; one that survives shows what the stories do not come to.
+Each patch is applied to a checkout of HEAD of its own, stories are told until a seed fails, and the
+patch is taken back; with ``--unit`` the unit tests of the rooms that it touches are run instead. A
+line ``Stories: NAME,...`` before a patch names the stories that come to its code: only these are
+told, so many seeds of each as it has among all.
+
+Prints a line for each: which seed of which story found it, after how many seeds, or that it
+survived. A bug that only this finds becomes a plant in `planted.py`, told by the story that found
+it; one that survives shows what the stories do not come to.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+STORIES = "Stories: "
 ROOT = Path(__file__).parents[2]
 # A mutant may never end; 1,000 seeds take less than ten minutes of one core.
 SEEDS_TIMEOUT_S = 1800
@@ -101,6 +106,12 @@ def unit_tests_of(files: Sequence[str]) -> list[str]:
     return [f"tests/unit/{room}" for room in rooms if (ROOT / "tests" / "unit" / room).is_dir()]
 
 
+def stories_of(patch: Path) -> str:
+    """The stories that a patch names, with commas between; "" for none."""
+    first, _, _ = patch.read_text().partition("\n")
+    return first.removeprefix(STORIES) if first.startswith(STORIES) else ""
+
+
 def judge(checkout: Checkout, patch: Path, options: argparse.Namespace) -> str:
     """Try one mutant; returns what found it, in words."""
     files = checkout.apply(patch)
@@ -111,7 +122,8 @@ def judge(checkout: Checkout, patch: Path, options: argparse.Namespace) -> str:
     else:
         words = ["-m", "tests.simulation", "--all", "--seeds", str(options.seeds)]
         words += ["--first", str(options.first), "--jobs", str(options.jobs)]
-        words += ["--only", options.only] if options.only else []
+        only = options.only or stories_of(patch)
+        words += ["--only", only] if only else []
         code, output = checkout.run(words, SEEDS_TIMEOUT_S)
         lines = [line for line in output.splitlines() if line]
     if not code:
