@@ -40,6 +40,12 @@ QUEUE_SIZES = (1, 4, 30)
 SETTLED_SHARE = 0.7
 # What was begun and not finished is given up after so long.
 CHUNK_TIMEOUT_S = 20.0
+# Who reads everything in the end comes later than that. As in Apache Pulsar's client, a chunk that
+# comes without those before it is given up where its message was published longer ago.
+OLD_CHUNKS_TIMEOUT_S = 3600.0
+# More messages are never begun, of which most are broken off: with less room a consumer drops what
+# it has of a good one, again and again, where there are so many between its chunks.
+CHUNKED_MESSAGES_MAX = 100
 SHIFT_S_MAX = 1.5
 REST_S_MAX = 0.3
 
@@ -140,14 +146,17 @@ class Chunks(Errand):
             chunk = body[chunk_id * size : (chunk_id + 1) * size]
             channel.send(encode_payload(metadata, chunk), 0, None, is_chunk=True)
 
-    def _consumer(self, client: Client, subscription: str) -> Opening[Consumer[bytes]]:
+    def _consumer(
+        self, client: Client, subscription: str, *, chunk_timeout_s: float = CHUNK_TIMEOUT_S
+    ) -> Opening[Consumer[bytes]]:
         return client.consumer(
             self.topic(),
             subscription,
             type="shared" if subscription == "shared" else "exclusive",
             initial_position="earliest",
             nack_delay_s=0.3,
-            chunk_timeout_s=CHUNK_TIMEOUT_S,
+            chunk_timeout_s=chunk_timeout_s,
+            chunked_messages_max=CHUNKED_MESSAGES_MAX,
             receiver_queue_size=self.chance.choice(QUEUE_SIZES),
         )
 
@@ -213,7 +222,11 @@ class Chunks(Errand):
         def came(message: Message[bytes]) -> None:
             found[message.id] = self._number_of(message)
 
-        consumer = await opened(partial(self._consumer, self.stage.clients[0], subscription))
+        client = self.stage.clients[0]
+        opening = partial(
+            self._consumer, client, subscription, chunk_timeout_s=OLD_CHUNKS_TIMEOUT_S
+        )
+        consumer = await opened(opening)
         async with taking(consumer.receive, came):
             with suppress(TimeoutError):
                 async with asyncio.timeout(CALM_S_MAX):
