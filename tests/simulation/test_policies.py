@@ -20,6 +20,11 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.simulation.errands import again
+from tests.simulation.planted import Plant, found_by
+from tests.simulation.planted_policies import (
+    change_what_was_read_before,
+    cut_whatever_was_cut_meanwhile,
+)
 from tests.simulation.seeds import first_seeds
 
 from geminga_broker.broker import Broker
@@ -326,3 +331,11 @@ def test_no_change_of_a_policy_is_lost_and_topics_follow(first: int) -> None:
 
 def test_a_seed_repeats() -> None:
     assert run(3) == run(3)
+
+
+@pytest.mark.parametrize("plant", [cut_whatever_was_cut_meanwhile, change_what_was_read_before])
+def test_a_planted_bug_is_found_by_a_checker(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        plant(patch)
+        seed = found_by(run)
+    run(seed)  # the same story is clean without the bug
