@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import closing
 from functools import partial
-from math import ceil
 
-from tests.simulation.seeds import SHARES
+from tests.simulation.seeds import SHARES, shares_of
 from tests.simulation.stories import tell_story
 
 from geminga_scenarios.campaign import Campaign
@@ -23,13 +22,12 @@ def mixed_seeds(
 ) -> list[tuple[str, int]]:
     """``seeds`` of all stories together, each its share, as (story, seed): any part of the list
     from its beginning has all stories in nearly these shares, too. Those of ``only`` are left."""
-    total = sum(SHARES.values())
-    places: list[tuple[float, str, int]] = []
-    for story, share in SHARES.items():
-        if story not in only:
-            continue
-        count = ceil(seeds * share / total)
-        places += [((number + 0.5) / count, story, first + number) for number in range(count)]
+    places = [
+        ((number + 0.5) / len(few), story, seed)
+        for story, few in shares_of(seeds, first).items()
+        if story in only
+        for number, seed in enumerate(few)
+    ]
     return [(story, seed) for _, story, seed in sorted(places)]
 
 
