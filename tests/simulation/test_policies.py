@@ -178,7 +178,8 @@ class Writers:
         if not registers.may_change_at(life, loop.time()):
             return
         register.tried += 1
-        change: Change = partial(replace, **{name: register.tried})
+        value: dict[str, Any] = {name: register.tried}
+        change: Change = lambda policies: replace(policies, **value)  # noqa: E731
         registers.begin(life)
         try:
             await self._at(owners[0], lambda broker: broker.topic_policies.change(topic, change))
@@ -191,7 +192,8 @@ class Writers:
     async def _set_of_namespace(self, namespace: NamespaceName, name: str) -> None:
         register = self.namespace.of[name]
         register.tried += 1
-        change: Callable[[Policies], Policies] = partial(replace, **{name: register.tried})
+        value: dict[str, Any] = {name: register.tried}
+        change: Callable[[Policies], Policies] = lambda policies: replace(policies, **value)  # noqa: E731
         broker = self._chance.choice(self._cluster.brokers)
         with suppress(GemingaError, HostCrashed):
             await self._at(broker, lambda each: each.namespaces.update(namespace, change))

@@ -110,8 +110,8 @@ class _Outgoing(asyncio.Transport):
         if whole:
             self._transport.write(b"".join(map(self._as_v3, whole)))
 
-    def writelines(self, chunks: Any) -> None:
-        self.write(b"".join(chunks))
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
 
     def _as_v3(self, frame: bytes) -> bytes:
         if is_v3(frame, SIZE_BYTES, len(frame)):
