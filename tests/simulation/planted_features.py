@@ -20,6 +20,7 @@ from geminga_broker.subscriptions.expiring import Expiring
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.resetting import Resetting
 from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
+from geminga_broker.topics.producing.producers import Producers
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame, make_response
@@ -141,3 +142,8 @@ def send_what_is_not_kept_twice(patch: pytest.MonkeyPatch) -> None:
 def evict_half_of_a_backlog(patch: pytest.MonkeyPatch) -> None:
     """A subscription whose backlog is over its quota loses half of what it may keep."""
     patch.setattr(Quota, "target", property(lambda quota: quota.limit // 2))
+
+
+def let_all_be_exclusive(patch: pytest.MonkeyPatch) -> None:
+    """An exclusive producer is let in beside others."""
+    patch.setattr(Producers, "_check_access", lambda *_: None)

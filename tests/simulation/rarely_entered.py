@@ -77,11 +77,9 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.schemas.storage:SchemaStorage._write:except BaseException",
         "geminga_broker.sessions.liveness:Liveness._check_answering:except TimeoutError",
         "geminga_broker.sessions.publishing:ProducerCommands._append:except BrokerError",
-        "geminga_broker.subscriptions.subscription:Subscription._check_alone:raise InvalidRequest",
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
-        "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions.subscribe:except BaseException",  # noqa: E501
-        "geminga_broker.topics.topic:Topic.check_open:raise TopicFenced",
+        "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
         "geminga_functions.cleanup:Cleanup._has_no_state:except geminga.ClientError",
         "geminga_functions.cluster.leadership:Leadership._lead_on:except (ClientError, TimeoutError)",  # noqa: E501
         "geminga_functions.cluster.membership:Membership.members:except ServerUnreachable",
@@ -304,13 +302,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.schemas.storage:SchemaStorage.delete:raise SchemasChanged",
         "geminga_broker.schemas.storage:SchemaStorage.delete:raise StorageUnavailable",
         "geminga_broker.schemas.storage:SchemaStorage.names:except NodeMissing",
-        "geminga_broker.sessions.consuming:ConsumerCommands._authorized:raise InvalidRequest (2)",
-        "geminga_broker.sessions.consuming:ConsumerCommands._handle_ack:except GemingaError",
-        "geminga_broker.sessions.consuming:ConsumerCommands._handle_ack:raise InvalidRequest",
-        "geminga_broker.sessions.consuming:ConsumerCommands._seek:raise InvalidRequest",
-        "geminga_broker.sessions.consuming:ConsumerCommands._stats:raise ConsumerNotFound",
-        "geminga_broker.sessions.consuming:ConsumerCommands.acknowledge:except GemingaError",
-        "geminga_broker.sessions.consuming:ConsumerCommands.acknowledge:raise InvalidRequest",
         "geminga_broker.sessions.publishing:ProducerCommands._hand_over:except NotAllowed",
         "geminga_broker.sessions.requests:Requests._run:except TimeoutError",
         "geminga_broker.sessions.schemas:SchemaCommands._get:except SchemaNotFound",
@@ -319,16 +310,9 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.subscriptions.cursor_reader:CursorReader._fetch_compacted:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.subscriptions.cursor_reader:CursorReader._wake_owner:except BrokerError",
         "geminga_broker.subscriptions.expiring:Expiring._read:except EntryDamaged",
-        "geminga_broker.subscriptions.membership:Membership._check_alike:raise ConsumerBusy",
         "geminga_broker.subscriptions.rate_limiter:RateLimiter._call:except BrokerError",
-        "geminga_broker.subscriptions.resetting:Resetting._resetting:raise ConsumerBusy",
-        "geminga_broker.subscriptions.single_dispatcher:SingleDispatcher.check_room:raise ConsumerBusy",  # noqa: E501
         "geminga_broker.topics.backlog:Backlog.check_producer:raise _refusal",
         "geminga_broker.topics.backlog:Backlog.check_producer:raise _refusal (2)",
-        "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions._ask_namesakes:except ConsumerBusy",  # noqa: E501
-        "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
-        "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions.named:except KeyError",  # noqa: E501
-        "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions.named:raise SubscriptionNotFound",  # noqa: E501
         "geminga_broker.topics.directory:TopicDirectory._left:raise TopicFenced",
         "geminga_broker.topics.directory:TopicDirectory._opened:except NodeMissing",
         "geminga_broker.topics.directory:TopicDirectory._opened:raise TopicNotFound",
@@ -342,9 +326,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.topics.producing.deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
         "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:except BaseException",  # noqa: E501
         "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:raise StorageUnavailable",  # noqa: E501
-        "geminga_broker.topics.producing.producers:Producers._check_access:raise ProducerBusy",
-        "geminga_broker.topics.producing.producers:Producers._check_access:raise ProducerFenced",
-        "geminga_broker.topics.producing.producers:Producers._check_access:raise ProducerFenced (2)",  # noqa: E501
         "geminga_broker.topics.producing.replicated:_take:except NotAllowed",
         "geminga_broker.topics.topic:Topic._close:except TimeoutError",
         "geminga_broker.topics.topic:Topic._close:except TimeoutError (2)",

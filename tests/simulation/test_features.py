@@ -26,6 +26,7 @@ from tests.simulation.features.non_persistent import NonPersistent
 from tests.simulation.features.quotas import Quotas
 from tests.simulation.features.seeking import Seeking
 from tests.simulation.features.stage import LIVE_S, RETRY_S, Errand, Stage, Weather
+from tests.simulation.features.strangers import Strangers
 from tests.simulation.features.throttling import Throttling
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.planted_features import (
@@ -36,6 +37,7 @@ from tests.simulation.planted_features import (
     expire_never,
     forget_parts_of_batches,
     forget_places_in_batches,
+    let_all_be_exclusive,
     publish_without_a_limit,
     seek_an_entry_behind,
     send_what_is_not_kept_twice,
@@ -66,7 +68,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 SEEDS_A_TEST = 5
 ALL: tuple[type[Errand], ...] = (
     *(Seeking, BatchAcks, Chunks, Ending, Expiry),
-    *(NonPersistent, Quotas, Throttling),
+    *(NonPersistent, Quotas, Throttling, Strangers),
 )
 ERRANDS = {each.name: each for each in ALL}
 ERRANDS_A_SEED_MAX = 4
@@ -288,6 +290,7 @@ def test_features_keep_what_they_promise_under_faults(first: int) -> None:
         (dispatch_without_a_limit, "throttling", Weather.CALM),
         (evict_half_of_a_backlog, "quotas", None),
         (send_what_is_not_kept_twice, "non-persistent", Weather.CALM),
+        (let_all_be_exclusive, "strangers", None),
     ],
 )
 def test_a_planted_bug_is_found_by_its_model(
