@@ -311,8 +311,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.subscriptions.cursor_reader:CursorReader._wake_owner:except BrokerError",
         "geminga_broker.subscriptions.expiring:Expiring._read:except EntryDamaged",
         "geminga_broker.subscriptions.rate_limiter:RateLimiter._call:except BrokerError",
-        "geminga_broker.topics.backlog:Backlog.check_producer:raise _refusal",
-        "geminga_broker.topics.backlog:Backlog.check_producer:raise _refusal (2)",
         "geminga_broker.topics.directory:TopicDirectory._left:raise TopicFenced",
         "geminga_broker.topics.directory:TopicDirectory._opened:except NodeMissing",
         "geminga_broker.topics.directory:TopicDirectory._opened:raise TopicNotFound",

@@ -24,6 +24,7 @@ from tests.simulation.features.ending import Ending
 from tests.simulation.features.expiry import CHECK_S, Expiry
 from tests.simulation.features.non_persistent import NonPersistent
 from tests.simulation.features.quotas import Quotas
+from tests.simulation.features.refusing import Refusing
 from tests.simulation.features.seeking import Seeking
 from tests.simulation.features.stage import LIVE_S, RETRY_S, Errand, Stage, Weather
 from tests.simulation.features.strangers import Strangers
@@ -68,7 +69,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 SEEDS_A_TEST = 5
 ALL: tuple[type[Errand], ...] = (
     *(Seeking, BatchAcks, Chunks, Ending, Expiry),
-    *(NonPersistent, Quotas, Throttling, Strangers),
+    *(NonPersistent, Quotas, Throttling, Strangers, Refusing),
 )
 ERRANDS = {each.name: each for each in ALL}
 ERRANDS_A_SEED_MAX = 4
