@@ -80,6 +80,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
         "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
+        "geminga_broker.topics.directory:TopicDirectory._left:raise TopicFenced",
         "geminga_functions.cleanup:Cleanup._has_no_state:except geminga.ClientError",
         "geminga_functions.cluster.leadership:Leadership._lead_on:except (ClientError, TimeoutError)",  # noqa: E501
         "geminga_functions.cluster.membership:Membership.members:except ServerUnreachable",
@@ -311,14 +312,7 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.subscriptions.cursor_reader:CursorReader._wake_owner:except BrokerError",
         "geminga_broker.subscriptions.expiring:Expiring._read:except EntryDamaged",
         "geminga_broker.subscriptions.rate_limiter:RateLimiter._call:except BrokerError",
-        "geminga_broker.topics.directory:TopicDirectory._left:raise TopicFenced",
-        "geminga_broker.topics.directory:TopicDirectory._opened:except NodeMissing",
-        "geminga_broker.topics.directory:TopicDirectory._opened:raise TopicNotFound",
-        "geminga_broker.topics.directory:TopicDirectory.create:raise TopicExists",
-        "geminga_broker.topics.directory:TopicDirectory.delete:raise TopicBusy",
         "geminga_broker.topics.directory:TopicDirectory.delete:raise TopicReplicated",
-        "geminga_broker.topics.directory:TopicDirectory.get:except TopicNotFound",
-        "geminga_broker.topics.maintenance:TopicMaintenance._delete_unused:except GemingaError",
         "geminga_broker.topics.part:TopicPart.attempt:except GemingaError",
         "geminga_broker.topics.producing.deduplication:Deduplication._take_one:except NotAllowed",
         "geminga_broker.topics.producing.deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501

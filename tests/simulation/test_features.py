@@ -17,11 +17,12 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.features import quotas
+from tests.simulation.features import making, quotas
 from tests.simulation.features.batch_acks import BatchAcks
 from tests.simulation.features.chunks import ENTRY_BYTES_MAX, Chunks
 from tests.simulation.features.ending import Ending
 from tests.simulation.features.expiry import CHECK_S, Expiry
+from tests.simulation.features.making import Making
 from tests.simulation.features.non_persistent import NonPersistent
 from tests.simulation.features.quotas import Quotas
 from tests.simulation.features.refusing import Refusing
@@ -53,6 +54,7 @@ from geminga_broker.ownership.split import split_boundaries
 from geminga_broker.policies.backlog import BacklogConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.expiry import ExpiryConfig
+from geminga_broker.policies.inactivity import InactivityConfig
 from geminga_broker.sessions.config import SessionConfig
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
@@ -69,7 +71,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 SEEDS_A_TEST = 5
 ALL: tuple[type[Errand], ...] = (
     *(Seeking, BatchAcks, Chunks, Ending, Expiry),
-    *(NonPersistent, Quotas, Throttling, Strangers, Refusing),
+    *(NonPersistent, Quotas, Throttling, Strangers, Refusing, Making),
 )
 ERRANDS = {each.name: each for each in ALL}
 ERRANDS_A_SEED_MAX = 4
@@ -94,6 +96,8 @@ CONFIG = BrokerConfig(
     policies=PolicyConfig(
         expiry=ExpiryConfig(check_s=CHECK_S),
         backlog=BacklogConfig(backlog_quota_check_s=quotas.CHECK_S),
+        # As long as else, where a namespace does not say how long.
+        inactivity=InactivityConfig(check_s=making.CHECK_S, unused_s_max=60.0),
     ),
 )
 
