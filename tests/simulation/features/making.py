@@ -151,11 +151,13 @@ class Making(Errand):
 
     async def _check_held(self) -> None:
         """Its consumer gets what comes now: where the topic was deleted while the consumer was
-        away, it made the topic anew."""
+        away, it makes the topic anew, or comes to one that the producer holds until then."""
         client, consumer = self.stage.clients[1], self.consumer
-        async with await opened(partial(client.producer, self.topic(HELD))) as producer:
+        async with (
+            await opened(partial(client.producer, self.topic(HELD))) as producer,
+            asyncio.timeout(CALM_S_MAX),
+        ):
             await producer.send(b"last")
-        async with asyncio.timeout(CALM_S_MAX):
             while (await consumer.receive()).data != b"last":
                 pass
         with suppress(ClientError):
