@@ -34,6 +34,7 @@ from geminga_runtime.network import Network
 from geminga_scenarios.sizes import BROKER, CLIENT_MEMORY_BYTES, LEDGERS, PROXY, UNACKNOWLEDGED
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_server.authorization import ALLOW_ALL
+from geminga_server.rest_calls import NO_CALLS, RestCalls
 from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.faults import FULL_MENU
 from geminga_simulation.host import Host
@@ -129,6 +130,8 @@ class Cluster:
         self.proxies = [self.place.host(f"proxy-{number}") for number in range(shape.proxies)]
         # By which network a client on a host reaches the cluster, for those who want to listen.
         self.network_of: Callable[[Host], Network] = lambda host: host.network
+        # How the broker on a host asks others over REST, of which there is none here.
+        self.calls_of: Callable[[Host], RestCalls] = lambda _: NO_CALLS
         drawn = self.storage.sizes
         self._ledgers = drawn.of(ledgers, LEDGERS)
         # What a client is told that is not told otherwise; 0: nothing.
@@ -202,6 +205,7 @@ class Cluster:
                 clock=host.clock,
                 random=host.random,
                 authorizer=ALLOW_ALL,
+                calls=self.calls_of(host),
             ) as broker,
         ):
             self._serving[life] = broker, session

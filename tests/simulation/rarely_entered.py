@@ -72,6 +72,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.managed_ledger.trimmer:Trimmer.trim:except OWNERSHIP_LOST",
         "geminga_broker.managed_ledger.trimmer:Trimmer.trim:raise TopicFenced (2)",
         "geminga_broker.ownership.brokers:Brokers._keep_load_current:except NodeMissing",
+        "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady",
         "geminga_broker.ownership.ownership:Ownership._find_owner:raise ServiceNotReady",
         "geminga_broker.replication.remote_schemas:RemoteSchemas.learn:except BrokerRefused",
         "geminga_broker.schemas.storage:SchemaStorage._write:except BaseException",
@@ -81,6 +82,8 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
         "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
         "geminga_broker.topics.directory:TopicDirectory._left:raise TopicFenced",
+        "geminga_broker.topics.producing.deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
+        "geminga_broker.topics.topic_replication:TopicReplication._catch_up:except GemingaError",
         "geminga_functions.cleanup:Cleanup._has_no_state:except geminga.ClientError",
         "geminga_functions.cluster.leadership:Leadership._lead_on:except (ClientError, TimeoutError)",  # noqa: E501
         "geminga_functions.cluster.membership:Membership.members:except ServerUnreachable",
@@ -230,12 +233,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.delayed.messages:DelayedMessages.delete:raise StorageUnavailable",
         "geminga_broker.discovery:Discovery.may_create:raise NotAllowed",
         "geminga_broker.discovery:Discovery.non_persistent_topics_of:except NamespaceNotFound",
-        "geminga_broker.load_manager.history:HistoryRecords._put:except NodeMissing",
-        "geminga_broker.load_manager.history:HistoryRecords.read_bundles.read:except (NodeMissing, MalformedRecord)",  # noqa: E501
-        "geminga_broker.load_manager.load_manager:LoadManager._move:except GemingaError",
-        "geminga_broker.load_manager.load_manager:LoadManager._split:except GemingaError",
-        "geminga_broker.load_manager.load_manager:LoadManager.write_history:except CoordinationError",  # noqa: E501
-        "geminga_broker.load_manager.placement:least_loaded:raise ServiceNotReady",
         "geminga_broker.managed_ledger.broker_entry_metadata:_last_index:except EntryDamaged",
         "geminga_broker.managed_ledger.browsing:scan_backlog:except TimeoutError",
         "geminga_broker.managed_ledger.cursor_store:CursorStore._take_over:except (EntryCorrupt, NoSuchEntry, MalformedRecord)",  # noqa: E501
@@ -267,16 +264,7 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:raise StorageUnavailable",
         "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:raise TopicFenced",
         "geminga_broker.managed_ledger.trimmer:Trimmer.trim:raise TopicFenced",
-        "geminga_broker.ownership.owned_bundles:OwnedBundles._confirm:except NodeMissing",
-        "geminga_broker.ownership.owned_bundles:OwnedBundles._delete_node:except NodeMissing",
-        "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady",
         "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady (2)",
-        "geminga_broker.ownership.owned_bundles:OwnedBundles.generation:except KeyError",
-        "geminga_broker.ownership.owned_bundles:OwnedBundles.generation:raise NotOwned",
-        "geminga_broker.ownership.owned_bundles:OwnedBundles.split:raise NotOwned (2)",
-        "geminga_broker.ownership.ownership:Ownership._find_owner:raise ServiceNotReady (2)",
-        "geminga_broker.ownership.ownership:Ownership._find_owner:raise ServiceNotReady (3)",
-        "geminga_broker.ownership.split:split_boundaries:raise BundleNotSplit",
         "geminga_broker.replicated_topics:ReplicatedTopics._replicated_in:except NamespaceNotFound",
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:except (ClientError, ValueError)",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable",  # noqa: E501
@@ -303,8 +291,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.schemas.storage:SchemaStorage.delete:raise SchemasChanged",
         "geminga_broker.schemas.storage:SchemaStorage.delete:raise StorageUnavailable",
         "geminga_broker.schemas.storage:SchemaStorage.names:except NodeMissing",
-        "geminga_broker.sessions.publishing:ProducerCommands._hand_over:except NotAllowed",
-        "geminga_broker.sessions.requests:Requests._run:except TimeoutError",
         "geminga_broker.sessions.schemas:SchemaCommands._get:except SchemaNotFound",
         "geminga_broker.subscriptions.cursor_reader:CursorReader._fetch:except EntryDamaged",
         "geminga_broker.subscriptions.cursor_reader:CursorReader._fetch_compacted:except EntryDamaged",  # noqa: E501
@@ -312,32 +298,8 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.subscriptions.cursor_reader:CursorReader._wake_owner:except BrokerError",
         "geminga_broker.subscriptions.expiring:Expiring._read:except EntryDamaged",
         "geminga_broker.subscriptions.rate_limiter:RateLimiter._call:except BrokerError",
-        "geminga_broker.topics.directory:TopicDirectory.delete:raise TopicReplicated",
-        "geminga_broker.topics.part:TopicPart.attempt:except GemingaError",
-        "geminga_broker.topics.producing.deduplication:Deduplication._take_one:except NotAllowed",
-        "geminga_broker.topics.producing.deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
         "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:except BaseException",  # noqa: E501
-        "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:raise StorageUnavailable",  # noqa: E501
-        "geminga_broker.topics.producing.replicated:_take:except NotAllowed",
         "geminga_broker.topics.topic:Topic._close:except TimeoutError",
-        "geminga_broker.topics.topic:Topic._close:except TimeoutError (2)",
-        "geminga_broker.topics.topic_replication:TopicReplication._catch_up:except GemingaError",
-        "geminga_cluster.claims:claim:raise RecordContended",
-        "geminga_cluster.initialize:initialize_cluster_metadata:except VersionMismatch",
-        "geminga_cluster.namespaces:Namespaces.bundles:raise NamespaceNotFound",
-        "geminga_cluster.namespaces:Namespaces.cut_bundle:except NodeMissing",
-        "geminga_cluster.namespaces:Namespaces.cut_bundle:except NodeMissing (2)",
-        "geminga_cluster.namespaces:Namespaces.cut_bundle:raise NamespaceNotFound",
-        "geminga_cluster.namespaces:Namespaces.cut_bundle:raise NamespaceNotFound (2)",
-        "geminga_cluster.namespaces:Namespaces.cut_bundle:raise RecordContended",
-        "geminga_cluster.namespaces:Namespaces.policies:raise NamespaceNotFound",
-        "geminga_cluster.namespaces:Namespaces.update:except NodeMissing",
-        "geminga_cluster.namespaces:Namespaces.update:raise NamespaceNotFound",
-        "geminga_cluster.persistent_topics:PersistentTopics.cursors:except NodeMissing",
-        "geminga_cluster.persistent_topics:PersistentTopics.stored:except NodeMissing",
-        "geminga_cluster.topic_lists:TopicLists._read:except NodeMissing",
-        "geminga_cluster.topic_lists:TopicLists._run:except CoordinationError",
-        "geminga_cluster.topic_lists:TopicLists.follow:except BaseException",
         "geminga_functions.cleanup:Cleanup._has_done:except ServerUnreachable",
         "geminga_functions.cluster.heartbeats:Heartbeats._beat:except ClientError",
         "geminga_functions.cluster.heartbeats:Heartbeats.leave:except (ClientError, TimeoutError)",

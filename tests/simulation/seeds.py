@@ -28,6 +28,7 @@ SHARES = {
     "ledgers over V3": 15,
     "many brokers": 25,
     "messaging": 50,
+    "operators": 20,
     "policies": 20,
     "proxy": 10,
     "reading": 25,

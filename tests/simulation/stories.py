@@ -34,6 +34,7 @@ STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "ledgers over V3": ("test_ledgers", {"over_v3": True}),
     "many brokers": ("test_many_brokers", {}),
     "messaging": ("test_messaging", {}),
+    "operators": ("test_operators", {}),
     "policies": ("test_policies", {}),
     "proxy": ("test_proxy", {}),
     "reading": ("test_reading", {}),

@@ -30,6 +30,7 @@ SEEDS = {
     "ledgers: power cuts": 20,
     "many brokers": 40,
     "messaging": 100,
+    "operators": 40,
     "policies": 30,
     "proxy": 10,
     "reading": 40,

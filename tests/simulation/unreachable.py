@@ -133,14 +133,12 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.policies.delayed": VALUES,
     "geminga_broker.policies.dispatching": VALUES,
     "geminga_broker.policies.follower:PolicyFollower._bring:except MalformedRecord": WIRE,
-    "geminga_broker.policies.follower:PolicyFollower._bring:except NamespaceNotFound": CLUSTERS,
     "geminga_broker.policies.inactivity": VALUES,
     "geminga_broker.policies.publishing": VALUES,
     "geminga_broker.policies.resolver": CLUSTERS,
     "geminga_broker.policies.schemas": VALUES,
     "geminga_broker.policies.storage": VALUES,
     "geminga_broker.policies.subscribing": VALUES,
-    "geminga_broker.replication.remote_clusters:RemoteClusters._record": CLUSTERS,
     "geminga_broker.replication.remote_clusters:RemoteClusters.rest": HTTP,
     "geminga_broker.replication.remote_topics": HTTP,
     "geminga_broker.replication.replicator:Replicator._take": WIRE,
@@ -152,6 +150,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.sessions.handshake": AUTH,
     "geminga_broker.sessions.lookups": LIMITS,
     "geminga_broker.sessions.publishing:ProducerCommands._find": WIRE,
+    "geminga_broker.sessions.publishing:ProducerCommands._hand_over": LIMITS,
     "geminga_broker.sessions.publishing:ProducerCommands.publish_unusual": WIRE,
     "geminga_broker.sessions.publishing:ProducerCommands.take_sends": WIRE,
     "geminga_broker.sessions.requests:Requests._run:except Exception": CODE,
@@ -170,8 +169,11 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.topics.consuming.admission:Admission.check_use": CONFIG,
     "geminga_broker.topics.consuming.volatile_subscriptions": MISUSE,
     "geminga_broker.topics.producing.deduplication:Deduplication._restore_stored": WIRE,
+    "geminga_broker.topics.producing.deduplication:Deduplication._take_one": LIMITS,
+    "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:raise StorageUnavailable": LIMITS,  # noqa: E501
     "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise InvalidRequest": CRYPTO,
     "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise ProducerBusy (2)": CONFIG,
+    "geminga_broker.topics.producing.replicated:_take": LIMITS,
     "geminga_broker.topics.producing.replicated:take_positions": WIRE,
     "geminga_broker.topics.producing.sequence_ids": WIRE,
     "geminga_broker.topics.topic:Topic.managed_ledger": MISUSE,
@@ -248,11 +250,18 @@ UNREACHABLE: dict[str, str] = {
 REACHED: frozenset[str] = frozenset(
     {
         "geminga_bookie.sessions.long_polls:LongPolls.wait:raise BookieOverloaded",
+        "geminga_broker.admin.bundle_calls:_require_success:raise ServiceNotReady",
+        "geminga_broker.admin.bundle_calls:name_in:raise ServiceNotReady",
         "geminga_broker.administration:Administration.unload_topic:raise TopicNotFound",
+        "geminga_broker.health:HealthCheck.run:except GemingaError",
+        "geminga_broker.policies.resolver:PolicyResolver.of:except NamespaceNotFound",
         "geminga_broker.sessions.lookups:LookupCommands._admitted:raise TooManyRequests",
+        "geminga_broker.sessions.topic_listing:TopicListCommands._begin:except BaseException",
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
+        "geminga_broker.topic_policies.store:TopicPolicyStore.delete:except NamespaceNotFound",
         "geminga_broker.topics.consuming.admission:Admission.check:raise NotAllowed (2)",
+        "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
     }
 )
 
