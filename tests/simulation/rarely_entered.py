@@ -297,7 +297,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.subscriptions.cursor_reader:CursorReader._fetch_compacted:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.subscriptions.cursor_reader:CursorReader._wake_owner:except BrokerError",
         "geminga_broker.subscriptions.expiring:Expiring._read:except EntryDamaged",
-        "geminga_broker.subscriptions.rate_limiter:RateLimiter._call:except BrokerError",
         "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:except BaseException",  # noqa: E501
         "geminga_broker.topics.topic:Topic._close:except TimeoutError",
         "geminga_functions.cleanup:Cleanup._has_done:except ServerUnreachable",

@@ -159,6 +159,11 @@ class Operators:
         with suppress(GemingaError, HostCrashed):
             await self._cluster.do(host, done)
 
+    async def split_everywhere(self) -> None:
+        """Have each broker split one of its bundles."""
+        split = partial(self._split, RANGE_EQUALLY_DIVIDE)
+        await asyncio.gather(*[self._have_done(host, split) for host in self._cluster.brokers])
+
     def _deeds(self) -> Sequence[Callable[[Broker], Awaitable[object]]]:
         topic = self._chance.choice(TOPICS)
         return (
@@ -255,15 +260,19 @@ async def use_until(client: Client, chance: Random, end_s: float) -> None:
                         await producer.send(b"hello")
 
 
-async def stay_away(cluster: Cluster, chance: Random) -> None:
-    """ZooKeeper is away for longer than anybody waits for an answer, in some seeds."""
+async def stay_away(cluster: Cluster, operators: Operators, chance: Random) -> None:
+    """ZooKeeper is away for longer than anybody waits for an answer, in some seeds. Who has brokers
+    split bundles then waits for it."""
     if chance.random() >= AWAY_SHARE:
         return
     await asyncio.sleep(LIVE_S / 2 * chance.random())
     cluster.world.note("zookeeper is away")
     cluster.world.zookeeper.go_away()
+    await asyncio.sleep(chance.random())
+    splitting = asyncio.create_task(operators.split_everywhere())
     await asyncio.sleep(AWAY_S)
-    cluster.world.zookeeper.come_back(keeps_sessions=chance.random() < 0.5)
+    cluster.world.zookeeper.come_back(keeps_sessions=chance.random() < 0.7)
+    await splitting
 
 
 async def end_cut_off(cluster: Cluster, chance: Random) -> None:
@@ -271,7 +280,8 @@ async def end_cut_off(cluster: Cluster, chance: Random) -> None:
     if chance.random() >= CUT_OFF_SHARE:
         return
     await asyncio.sleep(LIVE_S * chance.random())
-    host = chance.choice(cluster.brokers)
+    owners = [each for each in cluster.brokers if owns_steady(cluster.broker(each))]
+    host = chance.choice(owners or cluster.brokers)
     for bookie in cluster.storage.bookies:
         cluster.world.partition(host.name, bookie.name)
     await asyncio.sleep(chance.random())
@@ -286,6 +296,11 @@ async def end_cut_off(cluster: Cluster, chance: Random) -> None:
         cluster.world.heal(host.name, bookie.name)
     if not host.is_running:
         host.restart()
+
+
+def owns_steady(broker: Broker | None) -> bool:
+    """Whether the topic is a broker's whose cursor moves all the time."""
+    return broker is not None and broker.ownership.owns(STEADY)
 
 
 async def ask_again_and_again(cluster: Cluster, host: Host) -> None:
@@ -373,7 +388,7 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> int
             tasks.create_task(operators.operate_until(end_s))
             for each in (client, other):
                 tasks.create_task(use_until(each, chance, end_s))
-            tasks.create_task(stay_away(cluster, chance))
+            tasks.create_task(stay_away(cluster, operators, chance))
             tasks.create_task(end_cut_off(cluster, chance))
         for task in (intruding, working):
             task.cancel()

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 
-from geminga_broker.errors import BrokerError
 from geminga_broker.policies.dispatching import DispatchLimit
 from geminga_broker.subscriptions.dispatch_rate import DispatchRate
 from geminga_runtime.clock import Clock
@@ -101,7 +100,8 @@ class RateLimiter:
             del self._waiting[wake]
             try:
                 wake()
-            except BrokerError:
+            except Exception:
+                # A mistake of ours, at one subscription: the others would wait for ever.
                 log.exception("dispatch failed")
         if self._waiting and self._timer is None:
             self._call_later()
