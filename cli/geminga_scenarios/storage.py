@@ -111,10 +111,18 @@ def _paths(name: str, count: int) -> tuple[Path, ...]:
 class Storage:
     """``count`` bookies in ``world``, at ``site`` if that is given; ``await open()`` first.
 
-    ``sizes`` are those of this seed, and so is all that they bound from now on.
+    ``sizes`` are those of this seed, and so is all that they bound from now on, as ``bookie`` says
+    else.
     """
 
-    def __init__(self, world: World, count: int, site: Site | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        count: int,
+        site: Site | None = None,
+        *,
+        bookie: BookieConfig = SMALL_FILES,
+    ) -> None:
         self.world = world
         self.place: World | Site = site or world
         self.bookies = [self.place.host(f"bookie-{number}") for number in range(count)]
@@ -123,7 +131,7 @@ class Storage:
         journals = sizes.number("journals", 1, JOURNALS)
         ledger_directories = sizes.number("ledger directories", 1, LEDGER_DIRECTORIES)
         self._config = replace(
-            sizes.of(SMALL_FILES, BOOKIE),
+            sizes.of(bookie, BOOKIE),
             journal_directories=_paths("journal", journals),
             ledger_directories=_paths("ledgers", ledger_directories),
         )
@@ -254,9 +262,15 @@ class RecoveringStorage(Storage):
     """Bookies with auto-recovery in their processes."""
 
     def __init__(
-        self, world: World, count: int, config: AutoRecoveryConfig, site: Site | None = None
+        self,
+        world: World,
+        count: int,
+        config: AutoRecoveryConfig,
+        site: Site | None = None,
+        *,
+        bookie: BookieConfig = SMALL_FILES,
     ) -> None:
-        super().__init__(world, count, site)
+        super().__init__(world, count, site, bookie=bookie)
         self.daemons: list[AutoRecovery] = []
         self._auto_recovery = self.sizes.of(config, AUTO_RECOVERY)
 

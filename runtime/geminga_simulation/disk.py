@@ -124,6 +124,16 @@ class SimulatedDisk:
         del file.content[size:]
         file.synced_size = min(file.synced_size, size)
 
+    def spoil(self, path: str, offset: int, length: int) -> None:
+        """The device gives something else from now on where so many bytes of a file stood."""
+        content = self.files[path].content
+        self._spoil(content, offset, min(offset + length, len(content)))
+
+    def copy(self, path: str, other: SimulatedDisk) -> None:
+        """Somebody copies a file to another device."""
+        copied = other.files[path] = StoredFile(bytes(self.files[path].content))
+        other.used_bytes += len(copied.content)
+
     def lose(self, path: str) -> None:
         """A file is gone."""
         self.used_bytes -= len(self.files.pop(path).content)

@@ -1,18 +1,19 @@
 """Proves, over many seeds, that what few bookies lose or spoil is not lost to anybody.
 
-Ledgers are written under faults. As many bookies as may be lost (one fewer than confirm an entry)
-are harmed besides, at moments of chance: bits flip in their files, files are cut or are gone, the
-index is gone, the disks are empty, syncs make nothing safe until the power fails. Then all faults
-end, the ledgers are recovered and read, and auto-recovery makes every copy whole: on the harmed
-bookies, or on others where these do not come back. A copy that is spoilt is never taken for a good
-one.
+Ledgers are written under faults, and deleted in half the seeds, so that bookies compact logs that
+are spoilt. As many bookies as may be lost (one fewer than confirm an entry) are harmed besides, at
+moments of chance, while they are down or while they run: bits flip in their files, pages hold
+something else, files are cut, gone or there twice, the index is gone, the disks are empty, syncs
+make nothing safe until the power fails. Then all faults end, the ledgers are recovered and read,
+and auto-recovery makes every copy whole: on the harmed bookies, or on others where these do not
+come back. A copy that is spoilt is never taken for a good one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -23,10 +24,13 @@ from tests.simulation.owner import Owner
 from tests.simulation.planted import believe_enough_absences, found_by
 from tests.simulation.seeds import first_seeds
 from tests.simulation.test_autorecovery import close_all, until_whole
+from tests.simulation.test_garbage import Deleting
 
-from geminga_bookie.formats import entry_log_v1, journal_v1
+from geminga_bookie.formats import entry_log_v1, journal_v1, log_list_v1
+from geminga_bookie.garbage.garbage import logs_to_compact
+from geminga_bookie.storage.index import Index
 from geminga_scenarios.cluster import Sizes
-from geminga_scenarios.storage import EAGER, RecoveringStorage
+from geminga_scenarios.storage import EAGER, KIB, SMALL_FILES, RecoveringStorage
 from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
@@ -43,6 +47,18 @@ SETTLE_S = 400.0
 SIZES = (Sizes(2, 2, 2), Sizes(3, 3, 2), Sizes(3, 3, 3), Sizes(3, 2, 2), Sizes(4, 3, 2))
 # What a harmed bookie may lose without knowing it: up to so much of the end of its journal.
 TAIL_BYTES_MAX = 2048
+PAGE_BYTES = 4096
+# So small that there are several of each when something happens to them.
+MANY_FILES = replace(
+    SMALL_FILES,
+    entry_log_bytes_max=16 * KIB,
+    journal_file_bytes_max=8 * KIB,
+    checkpoint_interval_s=1.5,
+)
+COMPACTED_BELOW = SMALL_FILES.garbage.major_compaction_threshold
+# So many things happen to a bookie at once: what one of them is to be mended with, the other takes.
+HARMS_AT_ONCE = (1, 1, 2, 3)
+MEANWHILE_PROBABILITY = 0.5
 # A bookie that has lost confirmed entries and does not know it denies them. They are found all the
 # same where the others can be asked: with these faults they can.
 NOBODY_GOES = FaultMenu(
@@ -73,6 +89,33 @@ class Harm:
     def flip_a_bit_of_an_entry_log(self) -> bool:
         return self._flip("ledgers", self._files("ledgers", entry_log_v1.SUFFIX))
 
+    def spoil_a_page_of_an_entry_log(self) -> bool:
+        return self._spoil("ledgers", self._files("ledgers", entry_log_v1.SUFFIX))
+
+    def flip_a_bit_of_a_closed_entry_log(self) -> bool:
+        return self._flip("ledgers", self._closed_logs())
+
+    def spoil_a_page_of_a_closed_entry_log(self) -> bool:
+        return self._spoil("ledgers", self._closed_logs())
+
+    def cut_a_closed_entry_log(self) -> bool:
+        return self._cut("ledgers", self._closed_logs())
+
+    def lose_a_closed_entry_log(self) -> bool:
+        return self._remove("ledgers", self._closed_logs())
+
+    def copy_an_entry_log_to_the_other_disk(self) -> bool:
+        """Somebody restores a file from a copy, and takes the wrong directory."""
+        paths = self._files("ledgers", entry_log_v1.SUFFIX)
+        other = self._bookie.devices.get("ledgers-1")
+        if not paths or other is None:
+            return False
+        self._disk("ledgers").copy(self._chance.choice(paths), other)
+        return True
+
+    def flip_a_bit_of_the_list_of_entry_logs(self) -> bool:
+        return self._flip("ledgers", self._files("ledgers", log_list_v1.NAME))
+
     def flip_a_bit_of_another_file(self) -> bool:
         others = [
             path
@@ -97,6 +140,11 @@ class Harm:
     def lose_a_file_of_the_journal(self) -> bool:
         return self._remove("journal", self._files("journal", journal_v1.SUFFIX)[1:-1])
 
+    def lose_the_file_of_the_journal_that_is_replayed_first(self) -> bool:
+        marks = self._index().journal_marks() or ()
+        names = {journal_v1.file_name(mark.file_number) for mark in marks[:1]}
+        return self._remove("journal", sorted(names & self._disk("journal").files.keys()))
+
     def lose_the_index(self) -> bool:
         self._storage.forget_index(self._bookie)
         return True
@@ -112,6 +160,17 @@ class Harm:
         files = self._files("journal", journal_v1.SUFFIX)[-1:]
         return self._cut("journal", files, at_most=TAIL_BYTES_MAX)
 
+    def _closed_logs(self) -> list[str]:
+        """All but the one that is being written: of a running bookie, these are read only. Those
+        alone, if there are any, that will be read soon, since most in them is garbage."""
+        logs = self._index().logs
+        paths = self._files("ledgers", entry_log_v1.SUFFIX)[:-1]
+        due = logs_to_compact(logs, max(logs, default=0), COMPACTED_BELOW)
+        return [path for path in paths if entry_log_v1.file_number(path) in due] or paths
+
+    def _index(self) -> Index:
+        return self._storage.indexes()[self._storage.bookies.index(self._bookie)]
+
     def _disk(self, name: str) -> SimulatedDisk:
         return self._bookie.device(name)
 
@@ -123,6 +182,14 @@ class Harm:
     def _flip(self, name: str, paths: list[str]) -> bool:
         if paths:
             self._disk(name).flip_bit(self._chance.choice(paths))
+        return bool(paths)
+
+    def _spoil(self, name: str, paths: list[str]) -> bool:
+        if paths:
+            # Of the last one a start takes the end for one that a crash tore.
+            path = self._chance.choice(self._chance.choice((paths, paths[-1:])))
+            pages = 1 + (len(self._disk(name).files[path].content) - 1) // PAGE_BYTES
+            self._disk(name).spoil(path, PAGE_BYTES * self._chance.randrange(pages), PAGE_BYTES)
         return bool(paths)
 
     def _cut(self, name: str, paths: list[str], at_most: int | None = None) -> bool:
@@ -142,14 +209,33 @@ class Harm:
 
 LOUD: tuple[Callable[[Harm], bool], ...] = (
     Harm.flip_a_bit_of_an_entry_log,
+    Harm.spoil_a_page_of_an_entry_log,
+    Harm.copy_an_entry_log_to_the_other_disk,
+    Harm.flip_a_bit_of_the_list_of_entry_logs,
     Harm.flip_a_bit_of_another_file,
     Harm.cut_an_entry_log,
     Harm.lose_an_entry_log,
     Harm.flip_a_bit_within_the_journal,
     Harm.cut_a_file_of_the_journal,
     Harm.lose_a_file_of_the_journal,
+    Harm.lose_the_file_of_the_journal_that_is_replayed_first,
     Harm.lose_the_index,
     Harm.lose_all_disks,
+)
+# They need files that are not always there.
+SELDOM_POSSIBLE = frozenset(
+    {
+        Harm.copy_an_entry_log_to_the_other_disk,
+        Harm.lose_a_file_of_the_journal,
+        Harm.spoil_a_page_of_an_entry_log,
+    }
+)
+# What may happen to a bookie that runs.
+MEANWHILE = (
+    Harm.flip_a_bit_of_a_closed_entry_log,
+    Harm.spoil_a_page_of_a_closed_entry_log,
+    Harm.cut_a_closed_entry_log,
+    Harm.lose_a_closed_entry_log,
 )
 SILENT = (Harm.lose_the_end_of_the_journal,)
 
@@ -173,31 +259,26 @@ async def story(menu: FaultMenu, sizes: Sizes, harms: tuple[Callable[[Harm], boo
     async with World() as world:
         chance = world.loop.stream("story")
         few = sizes.ack_quorum - 1
-        storage = RecoveringStorage(world, sizes.ensemble + few, EAGER)
+        storage = RecoveringStorage(world, sizes.ensemble + few, EAGER, bookie=MANY_FILES)
         history = History()
         await storage.open()
         harmed = chance.sample(storage.bookies, few)
         others = [each for each in storage.bookies if each not in harmed]
         done: list[str] = []
+        writing = Deleting(storage, history, sizes) if chance.random() < 0.5 else None
         async with FaultInjector(world, menu, others, liars=() if harms else harmed) as injector:
             for _ in range(OWNERS):
                 owner = world.host(f"owner-{len(world.hosts)}")
-                owner.start(Owner(storage, history, sizes).run)
+                owner.start((writing or Owner(storage, history, sizes)).run)
                 await asyncio.sleep(chance.random() * OWNER_S_MAX)
                 if harms:
-                    bookie = chance.choice(harmed)
-                    harm = chance.choice(harms)
-                    await _go_down(bookie, chance)
-                    if harm(Harm(storage, bookie, chance)):
-                        done.append(harm.__name__)
-                        world.note(f"{bookie.name}: {harm.__name__}")
-                    bookie.restart()
+                    done += await _harm(storage, chance.choice(harmed), harms, chance)
                 if chance.random() < 0.5:
                     owner.kill()
         for name, host in list(world.hosts.items()):
             if name.startswith("owner"):
                 host.kill()
-        await make_whole(storage, history)
+        await make_whole(storage, history, [] if writing is None else writing.doomed)
         return Told(
             sum(last + 1 for last in history.confirmed.values()),
             storage.copied_entries,
@@ -207,14 +288,63 @@ async def story(menu: FaultMenu, sizes: Sizes, harms: tuple[Callable[[Harm], boo
         )
 
 
-async def make_whole(storage: RecoveringStorage, history: History) -> None:
-    """Recover and read all ledgers, and return when every copy is there again."""
+async def make_whole(
+    storage: RecoveringStorage, history: History, doomed: Sequence[int] = ()
+) -> None:
+    """Recover and read all ledgers but the ``doomed`` ones, and return when every copy is there
+    again. What somebody began to delete is deleted."""
     inspector = storage.world.host("inspector")
     inspector.start(lambda _: asyncio.Event().wait())
     async with asyncio.timeout(SETTLE_S):
+        await inspector.run(_delete(inspector, storage, doomed))
         await inspector.run(close_all(inspector, storage, history))
         await inspector.run(until_whole(inspector, storage, history))
     raise_failures(storage.world)
+
+
+async def _delete(host: Host, storage: RecoveringStorage, ledger_ids: Sequence[int]) -> None:
+    async with storage.ledgers(host) as ledgers:
+        for ledger_id in ledger_ids:
+            await ledgers.delete(ledger_id)
+
+
+async def _harm(
+    storage: RecoveringStorage,
+    bookie: Host,
+    harms: Sequence[Callable[[Harm], bool]],
+    chance: Random,
+) -> list[str]:
+    """Have one thing happen to a bookie that runs, or several to one that is down; their names."""
+    harm = Harm(storage, bookie, chance)
+    happens_meanwhile = harms is LOUD and bookie.is_running
+    if happens_meanwhile and chance.random() < MEANWHILE_PROBABILITY:
+        done = _happen(harm, MEANWHILE, 1, chance)
+    else:
+        await _go_down(bookie, chance)
+        done = _happen(harm, harms, chance.choice(HARMS_AT_ONCE), chance)
+        bookie.restart()
+    storage.world.note(f"{bookie.name}: {', '.join(done) or 'there is nothing to harm'}")
+    return done
+
+
+def _happen(
+    harm: Harm, harms: Sequence[Callable[[Harm], bool]], count: int, chance: Random
+) -> list[str]:
+    """Do so many of these, as far as there is anything to be harmed; their names.
+
+    Half the time those come first that seldom find anything; and where several things happen, the
+    index is lost first, so that it has to be made again of what else is spoilt.
+    """
+    drawn = chance.sample(harms, len(harms))
+    if chance.random() < 0.5:
+        drawn.sort(key=lambda each: each not in SELDOM_POSSIBLE)
+        if count > 1 and Harm.lose_the_index in drawn:
+            drawn.insert(0, Harm.lose_the_index)
+    done: list[str] = []
+    for each in drawn:
+        if len(done) < count and each(harm):
+            done.append(each.__name__)
+    return done
 
 
 async def _go_down(bookie: Host, chance: Random) -> None:

@@ -45,11 +45,15 @@ SIZES = (Sizes(1, 1, 1), Sizes(3, 3, 2), Sizes(3, 2, 2))
 
 @dataclass(slots=True)
 class Deleting:
-    """Writes one ledger after the other, and deletes closed ones now and then."""
+    """Writes one ledger after the other, and deletes closed ones now and then.
+
+    ``doomed`` are those whose deletion was begun, ``deleted`` those where it is done.
+    """
 
     storage: Storage
     history: History
     sizes: Sizes
+    doomed: list[int] = field(default_factory=list[int])
     deleted: list[int] = field(default_factory=list[int])
 
     async def run(self, host: Host) -> None:
@@ -65,6 +69,7 @@ class Deleting:
                     is_kept = ledger_id in self.history.ledgers
                     if is_kept and host.random.random() < DELETE_PROBABILITY:
                         self.history.ledgers.remove(ledger_id)
+                        self.doomed.append(ledger_id)
                         await self._delete(ledgers, ledger_id)
                 await asyncio.sleep(RETRY_S)
 

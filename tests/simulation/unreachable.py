@@ -249,6 +249,8 @@ UNREACHABLE: dict[str, str] = {
 # Of what is named above, stories come to these all the same.
 REACHED: frozenset[str] = frozenset(
     {
+        "geminga_bookie.disks.identity:_bookie_id:raise BadBookieId (2)",
+        "geminga_bookie.formats.log_list_v1:decode:raise CorruptFile",
         "geminga_bookie.sessions.long_polls:LongPolls.wait:raise BookieOverloaded",
         "geminga_broker.admin.bundle_calls:_require_success:raise ServiceNotReady",
         "geminga_broker.admin.bundle_calls:name_in:raise ServiceNotReady",
