@@ -196,7 +196,8 @@ class Harm:
         if paths:
             path = self._chance.choice(paths)
             # Zeros at the end are space that was reserved.
-            size = len(self._disk(name).files[path].content.rstrip(b"\0"))
+            content = self._disk(name).files[path].content
+            size = len(content.rstrip(b"\0")) or len(content)
             cut = self._chance.randrange(1, 1 + min(size, at_most or size))
             self._disk(name).cut(path, size - cut)
         return bool(paths)
