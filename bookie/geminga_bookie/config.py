@@ -172,6 +172,9 @@ class BookieConfig(PartConfig):
     long_polls_max: Annotated[int, INTERNAL] = 10_000
     # Ledgers of which it is remembered up to where they are confirmed: those that somebody reads.
     confirmed_remembered_max: Annotated[int, INTERNAL] = 10_000
+    # So often in a row a read looks again where a block is that was moved while it was read: each
+    # time a whole log was compacted meanwhile.
+    block_moves_max: Annotated[int, INTERNAL] = 4
     # Ledgers whose state is kept in memory: about 300 bytes each.
     ledgers_cached_max: Annotated[int, INTERNAL] = 50_000
     # Reads of one connection that wait for the disk; beyond it its socket is not read.

@@ -38,6 +38,7 @@ BOOKIE: Knobs = {
     "reads_queued_max": (8, 1),
     "entry_log_batch_bytes": (4 * KIB, 1),
     "entry_logs_open_max": (3, 1),
+    "block_moves_max": (2, 1),
     "long_polls_max": (3, 1),
     "confirmed_remembered_max": (3, 1),
 }

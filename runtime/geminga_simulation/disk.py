@@ -32,6 +32,8 @@ SECTOR_BYTES = 512
 TICK_S = 0.000_001
 # How many reserved zeros a file is found with, at the most: their number does not matter.
 RESERVED_FOUND_BYTES_MAX = 4096
+# What is asked of a file system mostly is in memory: so many of the questions are reads.
+MEASURE_SHARE = 0.1
 CAPACITY_BYTES_DEFAULT = 64 * 1024 * 1024 * 1024
 
 
@@ -353,7 +355,10 @@ class MountedDisk(_View):
         await self._perform(disk.sync_s(), make_it)
 
     def free_bytes(self) -> int:
-        """As ``Disk.free_bytes``."""
+        """As ``Disk.free_bytes``; raises ``OSError`` where the device can hardly be read."""
+        disk = self._disk
+        chance = disk.conditions.read_error_probability * MEASURE_SHARE
+        _raise_if(disk.error_of("measure", chance), disk.name)
         return max(0, self._disk.capacity_bytes - self._disk.used_bytes)
 
     def total_bytes(self) -> int:

@@ -71,6 +71,15 @@ RARE_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("replay", "journal ends in the middle of a group, which nobody was told of: cut off"),
         ("worker", "ledger put off"),
     ),
+    "bookies": (
+        ("batch_reads", "entry cannot be read"),
+        (
+            "checkpoint",
+            "no room for a checkpoint: no adds are taken until there is; free some of the disk",
+        ),
+        ("journal", "journal closes with adds that were not written"),
+        ("v3", "disks cannot be measured"),
+    ),
     "autorecovery": (
         ("auditor", "auditor tries again later"),
         ("entry_lists", "bookie does not list its entries"),

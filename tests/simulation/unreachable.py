@@ -250,8 +250,11 @@ UNREACHABLE: dict[str, str] = {
 REACHED: frozenset[str] = frozenset(
     {
         "geminga_bookie.disks.identity:_bookie_id:raise BadBookieId (2)",
+        "geminga_bookie.disks.space_watch:_measured:except OSError",
         "geminga_bookie.formats.log_list_v1:decode:raise CorruptFile",
         "geminga_bookie.sessions.long_polls:LongPolls.wait:raise BookieOverloaded",
+        "geminga_bookie.sessions.session:Session._decide:except (UnsupportedOperation, UnsupportedVersion)",  # noqa: E501
+        "geminga_bookie.storage.storage:Storage._open:raise WrongMasterKey",
         "geminga_broker.admin.bundle_calls:_require_success:raise ServiceNotReady",
         "geminga_broker.admin.bundle_calls:name_in:raise ServiceNotReady",
         "geminga_broker.administration:Administration.unload_topic:raise TopicNotFound",

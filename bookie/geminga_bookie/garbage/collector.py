@@ -142,8 +142,8 @@ class Collector(Service):
             except TimeoutError:
                 pass
             self._is_wanted.clear()
-            self._tell_full()
             try:
+                self._tell_full()
                 await self.run(
                     is_forced=False,
                     may_minor=self.may_minor and Compaction.MINOR not in self.suspended,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from geminga_bookie.errors import LogRemoved
-from geminga_bookie.storage.storage import MOVES_MAX, Storage
+from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.availability import Run, join_runs, runs_of
 from geminga_protocol.bookkeeper.errors import BookieFailed, NoSuchLedger
 
@@ -19,7 +19,7 @@ async def entry_runs(storage: Storage, ledger_id: int) -> list[Run]:
     What is added meanwhile may be there or not. Raises ``NoSuchLedger``, ``BookieFailed``,
     ``CorruptFile`` and ``OSError``.
     """
-    for _ in range(MOVES_MAX):
+    for _ in range(storage.block_moves_max):
         try:
             return await _runs(storage, ledger_id)
         except LogRemoved:

@@ -44,10 +44,6 @@ _FRAME_SIZE_BYTES = 4
 _ADD_FLAGS = range(8)
 _NORMAL_ADD_FLAGS = [flags for flags in _ADD_FLAGS if not flags & Flag.RECOVERY_ADD]
 
-# A block that is being read may be moved, and its log removed, at most so often in a row: each
-# time a whole log was compacted meanwhile.
-MOVES_MAX = 4
-
 
 def admission_prefix(ledger_id: int, master_key: bytes, flags: int) -> bytes:
     """The first 32 bytes of a request to add, without its size."""
@@ -74,6 +70,7 @@ class Storage:
         self.read_cache = ReadCache(config.read_cache_bytes_max)
         self.ledgers = LedgerTable(self._load_ledger, config.ledgers_cached_max)
         self.counts = Counts()
+        self.block_moves_max = config.block_moves_max
         # Why no adds are taken, and whether that leaves those of recovery.
         self._read_only_reasons: dict[str, bool] = {}
         self._on_read_only = on_read_only
@@ -203,7 +200,7 @@ class Storage:
             ledger = self.ledgers.find(ledger_id)
             assert ledger is not None
             entry_id = self.last_entry(ledger)
-        for _ in range(MOVES_MAX):
+        for _ in range(self.block_moves_max):
             try:
                 return await self._read(ledger_id, entry_id, is_checked=is_checked)
             except LogRemoved:

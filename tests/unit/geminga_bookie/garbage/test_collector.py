@@ -27,6 +27,7 @@ from geminga_bookie.formats.entry_log_v1 import file_name
 from geminga_bookie.garbage import ledger_deletion as module
 from geminga_bookie.garbage.garbage import Compaction
 from geminga_bookie.garbage.ledger_deletion import StrangeCluster
+from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.index import Counts
 from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
@@ -459,3 +460,21 @@ async def test_compactions_that_are_suspended_wait_for_the_opposite_order() -> N
         bookie.collector.suspended.clear()
         await asyncio.sleep(100)
         assert collected.major_compactions
+
+
+async def test_a_disk_that_does_not_say_how_full_it_is_costs_one_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: EntryLog) -> int:
+        raise OSError(errno.EIO, "no answer")
+
+    host = make_host()
+    async with host.bookie() as bookie:
+        assert bookie.collector is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(EntryLog, "free_bytes", property(fail))
+            bookie.collector.is_disk_full = True
+            bookie.storage.refuse_adds("full")  # asks for a round, which says that the disk is full
+            await settle()
+            assert bookie.collector.collected.failures == 1
+        assert bookie.background_faults == 0
