@@ -34,10 +34,14 @@ class AutoRecovery(Service):
         clock: Clock,
         random: Random,
         config: AutoRecoveryConfig | None = None,
+        ledgers: LedgerConfig | None = None,
     ) -> None:
+        """``ledgers``: how bookies are asked, and how long they are waited for."""
         super().__init__()
         config = config or AutoRecoveryConfig()
-        self._repair = LedgerRepair(coordination, network, clock, random, config, LedgerConfig())
+        self._repair = LedgerRepair(
+            coordination, network, clock, random, config, ledgers or LedgerConfig()
+        )
         self._auditor = Auditor(coordination, clock, self._repair, config)
         self._election = Election(
             coordination, bookie_id, self._auditor.run, retry_s=config.retry_s

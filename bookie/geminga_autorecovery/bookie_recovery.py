@@ -52,11 +52,13 @@ async def recover(
     random: Random,
     on_progress: OnProgress,
     on_trouble: OnTrouble,
+    busy_wait_s: float = BUSY_WAIT_S,
 ) -> Progress:
     """Take all ledgers off the bookie now, fencing those that are not closed.
 
     The bookie counts as lost, whether it is registered or not. ``on_trouble`` hears of each ledger
-    that counts as failed. The cookie stays. Raises ``CoordinationError``.
+    that counts as failed. Ledgers that workers have claimed are waited for until none of them got
+    done for ``busy_wait_s`` seconds. The cookie stays. Raises ``CoordinationError``.
     """
     await prepare_underreplication(coordination)
     claims = Claims(coordination, random, holder="recover")
@@ -67,10 +69,10 @@ async def recover(
         recovery.tell()
     changed_at_s = clock.monotonic()
     while recovery.busy:
-        if clock.monotonic() - changed_at_s >= BUSY_WAIT_S:
+        if clock.monotonic() - changed_at_s >= busy_wait_s:
             for ledger_id in sorted(recovery.busy):
                 holder = await _holder(ledger_id, coordination)
-                why = f"a replication worker {holder}has been on it for {BUSY_WAIT_S:g} s or longer"
+                why = f"a replication worker {holder}has been on it for {busy_wait_s:g} s or longer"
                 recovery.fail(ledger_id, f"{why}; try again, or see its log")
             break
         await asyncio.sleep(LOOK_INTERVAL_S)

@@ -100,20 +100,19 @@ async def _connected(link: BookieLink, timeout_s: float) -> None:
 
 async def _connect(links: Mapping[str, BookieLink], timeout_s: float) -> dict[str, str]:
     """Connect to all that seem to be up; why not to others, by bookie."""
+    reasons: dict[str, str] = {}
+
+    async def attempt(link: BookieLink) -> None:
+        try:
+            await _connected(link, timeout_s)
+        except BookieUnavailable as error:
+            reasons[link.bookie_id] = error.why
+
     idle = [each for each in links.values() if not each.is_connected and not each.is_down]
-    outcomes = await asyncio.gather(
-        *(_connected(link, timeout_s) for link in idle), return_exceptions=True
-    )
-    reasons = {
-        each.bookie_id: "it could not be reached a moment ago"
-        for each in links.values()
-        if not each.is_connected
-    }
-    for link, outcome in zip(idle, outcomes, strict=True):
-        if isinstance(outcome, BookieUnavailable):
-            reasons[link.bookie_id] = outcome.why
-        elif outcome is not None:
-            raise outcome
+    await asyncio.gather(*map(attempt, idle))
+    for bookie_id, link in links.items():
+        if not link.is_connected:
+            reasons.setdefault(bookie_id, "it could not be reached a moment ago")
     return reasons
 
 

@@ -59,11 +59,12 @@ async def decommission(
     clock: Clock,
     on_progress: OnProgress,
     deletes_cookie: bool = True,
+    stall_s: float = STALL_S,
 ) -> Progress:
     """Have the replication workers take all ledgers off the bookie; then delete its cookie.
 
     Raises ``BookieStillThere`` where it is registered, ``RecoveryDisabled``, ``CoordinationError``,
-    and ``DecommissionStalled`` after ``STALL_S`` seconds in which no ledger was moved.
+    and ``DecommissionStalled`` after ``stall_s`` seconds in which no ledger was moved.
     """
     if bookie_id in (await read_live_bookies(coordination.children)).all:
         raise BookieStillThere(bookie_id)
@@ -85,7 +86,7 @@ async def decommission(
         now_s = clock.monotonic()
         if len(left) < len(before):
             moved_at_s = now_s
-        elif now_s - moved_at_s >= STALL_S:
+        elif now_s - moved_at_s >= stall_s:
             raise DecommissionStalled(bookie_id, len(left), now_s - moved_at_s)
         if not await controls.is_enabled(coordination):
             raise RecoveryDisabled

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
 
-from geminga_ledger import LedgerConfig, Ledgers, UnsupportedLedger
+from geminga_ledger import LedgerConfig, Ledgers
 from geminga_ledger.dialer import MakeTls
 from geminga_ledger.store import StoredMetadata
 from geminga_runtime.clock import Clock
@@ -18,12 +18,13 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 
-# Each has its own connections to the bookies it met.
+# What stays open for ledgers of one password, with its own connections to the bookies it met; for
+# those of any further password it is opened and closed each time.
 PASSWORDS_MAX = 16
 
 
 class TakeOvers(Service):
-    """Opens what it needs with the first ledger of each password."""
+    """Opens what it needs with the first ledger of each password, and keeps it for the first few."""
 
     def __init__(
         self,
@@ -50,21 +51,24 @@ class TakeOvers(Service):
     async def close_ledger(self, stored: StoredMetadata) -> None:
         """Fence the ledger, recover its tail, close it; no error where it is closed already.
 
-        Raises what ``Ledgers.open`` raises; ``UnsupportedLedger`` for one password too many.
+        Raises what ``Ledgers.open`` raises.
         """
+        assert self._stack is not None, "used while it is open"
         password = stored.metadata.password or b""
         ledgers = self._by_password.get(password)
-        if ledgers is None:
-            ledgers = await self._open_with(password, stored.ledger_id)
-        await ledgers.open(stored.ledger_id, recover=True)
+        if ledgers is not None:
+            await ledgers.open(stored.ledger_id, recover=True)
+        elif len(self._by_password) < PASSWORDS_MAX:
+            made = await self._stack.enter_async_context(self._ledgers_with(password))
+            # Two at once make two: one is as good as the other.
+            self._by_password[password] = made
+            await made.open(stored.ledger_id, recover=True)
+        else:
+            async with self._ledgers_with(password) as once:
+                await once.open(stored.ledger_id, recover=True)
 
-    async def _open_with(self, password: bytes, ledger_id: int) -> Ledgers:
-        assert self._stack is not None, "used while it is open"
-        if len(self._by_password) >= PASSWORDS_MAX:
-            raise UnsupportedLedger(
-                ledger_id, f"has another password than {PASSWORDS_MAX} ledgers taken over before"
-            )
-        ledgers = Ledgers(
+    def _ledgers_with(self, password: bytes) -> Ledgers:
+        return Ledgers(
             self._coordination,
             self._network,
             self._clock,
@@ -72,6 +76,3 @@ class TakeOvers(Service):
             replace(self._config, password=password),
             tls=self._tls,
         )
-        # Known before it is open: a second one would be as good, and nobody waits for the first.
-        self._by_password[password] = await self._stack.enter_async_context(ledgers)
-        return ledgers
