@@ -144,7 +144,9 @@ class Storage:
         """Write what a cluster has before its first bookie, and start the bookies."""
         async with self.place.host("setup").coordination() as setup:
             await setup.create(INSTANCE_ID_PATH, b"simulated", make_parents=True)
-            await setup.create(READ_ONLY_PATH, make_parents=True)
+            # Where nobody made it, the first bookie that is read-only does.
+            if self.world.loop.stream("setup").random() < 0.5:
+                await setup.create(READ_ONLY_PATH, make_parents=True)
         for bookie in self.bookies:
             self._watch_index(bookie)
             bookie.start(self._run_bookie)
@@ -259,7 +261,7 @@ class Storage:
 
 
 class RecoveringStorage(Storage):
-    """Bookies with auto-recovery in their processes."""
+    """Bookies with auto-recovery in their processes. ``ledgers`` says how patient that is."""
 
     def __init__(
         self,
@@ -269,8 +271,10 @@ class RecoveringStorage(Storage):
         site: Site | None = None,
         *,
         bookie: BookieConfig = SMALL_FILES,
+        ledgers: LedgerConfig | None = None,
     ) -> None:
         super().__init__(world, count, site, bookie=bookie)
+        self._ledger_options = ledgers
         self.daemons: list[AutoRecovery] = []
         self._auto_recovery = self.sizes.of(config, AUTO_RECOVERY)
 
@@ -281,17 +285,23 @@ class RecoveringStorage(Storage):
 
     @asynccontextmanager
     async def _bookie(self, host: Host) -> AsyncGenerator[Bookie]:
+        async with super()._bookie(host) as bookie, self.recovery(host, bookie.bookie_id):
+            yield bookie
+
+    @asynccontextmanager
+    async def recovery(self, host: Host, name: str) -> AsyncGenerator[None]:
+        """Auto-recovery in a process on ``host``, be it a bookie's or one of its own."""
         async with (
-            super()._bookie(host) as bookie,
             host.coordination() as session,
             AutoRecovery(
-                bookie.bookie_id,
+                name,
                 coordination=session,
                 network=host.network,
                 clock=host.clock,
                 random=host.random,
                 config=self._auto_recovery,
+                ledgers=self._ledger_options,
             ) as daemon,
         ):
             self.daemons.append(daemon)
-            yield bookie
+            yield

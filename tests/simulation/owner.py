@@ -19,6 +19,7 @@ from geminga_ledger import (
     Ledgers,
     LedgerWriter,
     NoSuchEntry,
+    NoSuchLedger,
 )
 from geminga_ledger.quorum import Quorum, Verdict
 from geminga_ledger.range_read import RangeRead
@@ -169,6 +170,10 @@ async def take_over(ledgers: Ledgers, history: History, ledger_id: int) -> None:
             history.check_metadata(ledger_id, reader.metadata)
         except NoSuchEntry as error:
             raise InvariantViolated(f"an entry of a closed ledger is gone: {error}") from error
+        except NoSuchLedger:
+            if ledger_id not in history.ledgers:
+                return  # somebody has deleted it
+            await asyncio.sleep(RETRY_S)
         except (LedgerError, CoordinationError):
             await asyncio.sleep(RETRY_S)
         else:

@@ -7,16 +7,19 @@ nothing is marked any more; no confirmed entry is lost and none was invented.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
-from tests.simulation.harm import with_bad_disks
+from tests.simulation.administrators import Administration, repair_unlocked
+from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.history import History
-from tests.simulation.owner import Owner, Witness, take_over
+from tests.simulation.owner import RETRY_S, Owner, Witness, take_over
 from tests.simulation.planted import found_by
 from tests.simulation.seeds import first_seeds
 
@@ -32,6 +35,8 @@ from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.store import LedgerStore
 from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES
+from geminga_protocol.errors import WireError
+from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_scenarios.verdicts import raise_failures, results
@@ -53,6 +58,10 @@ IDLE_S = 120.0
 IDLE_LEDGERS = 5
 IDLE_ENTRIES = 7
 READS_MAX = 200
+# In how many seeds there are administrators, and a process of auto-recovery alone.
+ADMINISTERED, ALONE = 0.5, 0.3
+ADMINISTRATORS = 2
+MEDDLING_S_MAX = 8.0
 SIZES = (
     *(Sizes(2, 2, 1), Sizes(3, 2, 1), Sizes(2, 2, 2)),
     *(Sizes(3, 3, 2), Sizes(3, 2, 2), Sizes(4, 3, 2)),
@@ -69,18 +78,31 @@ class Told:
     confirmed: int
     copied: int
     faults: int
+    administered: Counter[str]
 
 
-async def story(menu: FaultMenu, sizes: Sizes, config: AutoRecoveryConfig) -> Told:
+async def story(
+    menu: FaultMenu, sizes: Sizes, config: AutoRecoveryConfig, ledgers: LedgerConfig
+) -> Told:
     """Ledgers are written under faults and bookies are lost; then all must become whole."""
     async with World() as world:
         chance = world.loop.stream("story")
-        doomed_count = chance.choice((1, 1, 2))
-        storage = RecoveringStorage(world, sizes.ensemble + doomed_count, config)
+        is_administered = chance.random() < ADMINISTERED
+        doomed_count = 2 if is_administered else chance.choice((1, 1, 2))
+        # Where two choose at once, there is a choice.
+        bookies = sizes.ensemble + doomed_count + is_administered
+        storage = RecoveringStorage(world, bookies, config, ledgers=ledgers)
         history = History()
+        administration = Administration(storage, history)
+        if chance.random() < ALONE:
+            # A process of its own, which is there before the first bookie is.
+            world.host("recovery").start(partial(_recover_alone, storage=storage))
+            await asyncio.sleep(chance.random())
         await storage.open()
         doomed, others = storage.bookies[:doomed_count], storage.bookies[doomed_count:]
         async with FaultInjector(world, menu, others):
+            for number in range(ADMINISTRATORS if is_administered else 0):
+                world.host(f"admin-{number}").start(administration.run)
             for _ in range(OWNERS):
                 owner = world.host(f"owner-{len(world.hosts)}")
                 owner.start(Owner(storage, history, sizes).run)
@@ -92,16 +114,27 @@ async def story(menu: FaultMenu, sizes: Sizes, config: AutoRecoveryConfig) -> To
                 if chance.random() < 0.5:
                     owner.kill()
         for name, host in list(world.hosts.items()):
-            if name.startswith("owner"):
+            if name.startswith(("owner", "admin")):
                 host.kill()
         inspector = world.host("inspector")
         inspector.start(lambda _: asyncio.Event().wait())
         try:
             async with asyncio.timeout(SETTLE_S):
+                await inspector.run(administration.clean_up(inspector))
                 await inspector.run(close_all(inspector, storage, history))
                 await inspector.run(until_whole(inspector, storage, history))
                 for bookie in doomed:
+                    if is_administered and sizes.write_quorum > 2:
+                        # Each takes one of three copies away: the third is nobody's to take.
+                        first, second = chance.sample(others, 2)
+                        await asyncio.gather(
+                            inspector.run(repair_unlocked(inspector, history, first.name)),
+                            inspector.run(repair_unlocked(inspector, history, second.name)),
+                        )
+                        await inspector.run(until_whole(inspector, storage, history))
                     _lose(bookie)
+                    if is_administered:
+                        await _meddle(inspector, administration, others)
                     await inspector.run(until_whole(inspector, storage, history))
         finally:
             _raise_failures(world)
@@ -110,7 +143,43 @@ async def story(menu: FaultMenu, sizes: Sizes, config: AutoRecoveryConfig) -> To
             sum(last + 1 for last in history.confirmed.values()),
             storage.copied_entries,
             len(world.events),
+            administration.done,
         )
+
+
+async def _meddle(inspector: Host, administration: Administration, others: Sequence[Host]) -> None:
+    """A bookie was just lost: while the workers see to it, administrators do what they do, or tools
+    repair ledgers that take no locks.
+
+    Two such tools for the same loss, or one that takes a bookie more for lost: with both, a ledger
+    might have all its copies where a garbage collector does not know yet that they are wanted.
+    """
+    world, history = administration.storage.world, administration.history
+    chance = world.loop.stream("meddling")
+    if chance.random() < 0.5:
+        hosts = [world.host(f"late-admin-{len(world.hosts)}") for _ in range(ADMINISTRATORS)]
+        for host in hosts:
+            host.start(administration.run)
+        await asyncio.sleep(chance.random() * MEDDLING_S_MAX)
+        for host in hosts:
+            host.kill()
+        await inspector.run(administration.clean_up(inspector))
+    else:
+        lost = chance.choice((("", ""), (chance.choice(others).name,)))
+        tools = (
+            inspector.run(repair_unlocked(inspector, history, each, waits_for_marks=True))
+            for each in lost
+        )
+        await asyncio.gather(*tools)
+
+
+async def _recover_alone(host: Host, storage: RecoveringStorage) -> None:
+    """The main of a process of auto-recovery alone; a supervisor starts it again."""
+    while True:
+        with suppress(CoordinationError, WireError):
+            async with storage.recovery(host, host.name):
+                await asyncio.Event().wait()
+        await asyncio.sleep(RETRY_S)
 
 
 def _lose(bookie: Host) -> None:
@@ -214,7 +283,8 @@ def run(seed: int, *, record: bool = False) -> Outcome[Told]:
     menu = with_bad_disks(MENU.drawn(random), random)
     sizes = random.choice(SIZES)
     config = replace(EAGER, lost_bookie_recovery_delay_s=random.choice((0, 0, 2)))
-    return simulate(seed, partial(story, menu, sizes, config), record=record)
+    ledgers = patience(menu, random)
+    return simulate(seed, partial(story, menu, sizes, config, ledgers), record=record)
 
 
 @pytest.mark.parametrize("first", first_seeds("autorecovery", SEEDS_A_TEST))

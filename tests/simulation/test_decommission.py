@@ -16,6 +16,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.administrators import Administration
 from tests.simulation.history import History
 from tests.simulation.owner import Owner
 from tests.simulation.planted import Plant, found_by
@@ -31,7 +32,11 @@ from tests.simulation.test_autorecovery import (
 
 from geminga_autorecovery import decommission as decommissioning
 from geminga_autorecovery.decommission import Progress, decommission
-from geminga_autorecovery.errors import BookieStillThere, DecommissionStalled
+from geminga_autorecovery.errors import (
+    BookieStillThere,
+    DecommissionStalled,
+    RecoveryDisabled,
+)
 from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.store import LedgerStore
@@ -53,6 +58,10 @@ STOP_S_MAX = 5.0
 # An operator who breaks off does so within so long.
 BROKEN_OFF_S_MAX = 8.0
 SPARES = 2
+# An operator gives up when no ledger was moved for so long, and begins again.
+STALL_S = (900.0, 2.0)
+# In half the seeds others administer the same cluster meanwhile.
+ADMINISTERED, ADMINISTRATORS = 0.5, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ class Told:
 class Operator:
     """Has a bookie decommissioned, however often that fails."""
 
-    def __init__(self, bookie_id: str, history: History) -> None:
+    def __init__(self, bookie_id: str, history: History, stall_s: float) -> None:
         self.progress: Progress | None = None
         # The ledgers that there were when the attempt began that succeeded. A writer that has not
         # heard yet that the bookie is gone may name it in a ledger that it makes after that.
@@ -76,13 +85,16 @@ class Operator:
         self.moved = 0
         self.attempts = 0
         self._bookie_id = bookie_id
+        self._stall_s = stall_s
 
     async def run(self, host: Host) -> None:
         """The main of the operator's process; ends when it is done."""
         while self.progress is None:
             self.attempts += 1
             self.known = tuple(self._history.ledgers)
-            with suppress(CoordinationError, BookieStillThere, DecommissionStalled):
+            with suppress(
+                CoordinationError, BookieStillThere, DecommissionStalled, RecoveryDisabled
+            ):
                 async with host.coordination() as session:
                     self.progress = await decommission(
                         self._bookie_id,
@@ -90,6 +102,7 @@ class Operator:
                         store=store_of(host, session),
                         clock=host.clock,
                         on_progress=self._saw,
+                        stall_s=self._stall_s,
                     )
             await asyncio.sleep(RETRY_S)
 
@@ -110,7 +123,9 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
         history = History()
         await storage.open()
         doomed, others = storage.bookies[0], storage.bookies[1:]
-        operator = Operator(doomed.name, history)
+        operator = Operator(doomed.name, history, chance.choice(STALL_S))
+        administration = Administration(storage, history)
+        administrators = ADMINISTRATORS if chance.random() < ADMINISTERED else 0
         inspector = world.host("inspector")
         inspector.start(lambda _: asyncio.Event().wait())
         try:
@@ -126,6 +141,8 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
                 async with FaultInjector(world, menu, others):
                     await asyncio.sleep(chance.random() * OWNER_S_MAX)
                     await end_for_good(doomed, chance)
+                    for number in range(administrators):
+                        world.host(f"owner-admin-{number}").start(administration.run)
                     host = world.host("operator")
                     host.start(operator.run)
                     await asyncio.sleep(chance.random() * BROKEN_OFF_S_MAX)
@@ -134,6 +151,7 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
                         host.start(operator.run)
                     await writing
                 end_owners(world)
+                await inspector.run(administration.clean_up(inspector))
                 while operator.progress is None:  # noqa: ASYNC110 -- it says no other word
                     await asyncio.sleep(RETRY_S)
                 await inspector.run(look(inspector, storage, history, doomed, operator.known))
