@@ -23,10 +23,9 @@ from geminga_autorecovery.decommission import (
     ledgers_of,
     still_on,
 )
-from geminga_autorecovery.fragments import bookies_of
 from geminga_autorecovery.marks import prepare_underreplication
 from geminga_autorecovery.repair import LedgerRepair, Repaired, Terms
-from geminga_ledger.errors import LedgerError, NoSuchLedger
+from geminga_ledger.errors import LedgerError
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.underreplication import decode_lock, lock_path
 from geminga_runtime.clock import Clock
@@ -157,12 +156,9 @@ class _Recovery:
                 is_claimed=partial(self._claims.holds, claim),
                 on_trouble=troubles.append,
             )
-            if result is Repaired.WHOLE:
-                return True
-            metadata = (await self._repair.store.read(ledger_id)).metadata
-            return self._bookie_id not in bookies_of(metadata)
-        except NoSuchLedger:
-            return True
+            return result is Repaired.WHOLE or not await still_on(
+                self._bookie_id, [ledger_id], self._repair.store
+            )
         except LedgerError as error:
             troubles.append(str(error))
             return False

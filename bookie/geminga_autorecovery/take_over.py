@@ -24,7 +24,7 @@ PASSWORDS_MAX = 16
 
 
 class TakeOvers(Service):
-    """Opens what it needs with the first ledger of each password, and keeps it for the first few."""
+    """Opens what it needs with the first ledger of each password; of the first few it keeps it."""
 
     def __init__(
         self,

@@ -58,6 +58,8 @@ LOOK_S = 0.05
 MARKED_S_MAX = 4.0
 BUSY_WAIT_S = (0.0, 3.0)
 STALL_S = (1.5, 900.0)
+# How long a tool tries to close a ledger.
+RECOVERY_S = (1.0, 0.01)
 # More at once than a mark is tried again: of those who come last each loses as often.
 MARKS_AT_ONCE = 20
 HELD_S_MAX = 3.0
@@ -271,5 +273,6 @@ def _store_of(host: Host, session: Coordination) -> LedgerStore:
 
 
 def _repair_of(host: Host, session: Coordination) -> LedgerRepair:
-    config = replace(IMPATIENT, metadata_deadline_s=1.0)
+    recovery_s = host.random.choice(RECOVERY_S)
+    config = replace(IMPATIENT, metadata_deadline_s=1.0, recovery_deadline_s=recovery_s)
     return LedgerRepair(session, host.network, host.clock, host.random, EAGER, config)

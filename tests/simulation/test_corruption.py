@@ -47,13 +47,15 @@ SETTLE_S = 400.0
 SIZES = (Sizes(2, 2, 2), Sizes(3, 3, 2), Sizes(3, 3, 3), Sizes(3, 2, 2), Sizes(4, 3, 2))
 # What a harmed bookie may lose without knowing it: up to so much of the end of its journal.
 TAIL_BYTES_MAX = 2048
-PAGE_BYTES = 4096
+# What a device loses at a time: a sector, or a page.
+UNITS_BYTES = (512, 4096)
 # So small that there are several of each when something happens to them.
 MANY_FILES = replace(
     SMALL_FILES,
     entry_log_bytes_max=16 * KIB,
     journal_file_bytes_max=8 * KIB,
     checkpoint_interval_s=1.5,
+    block_bytes=KIB,
 )
 COMPACTED_BELOW = SMALL_FILES.garbage.major_compaction_threshold
 # So many things happen to a bookie at once: what one of them is to be mended with, the other takes.
@@ -188,8 +190,9 @@ class Harm:
         if paths:
             # Of the last one a start takes the end for one that a crash tore.
             path = self._chance.choice(self._chance.choice((paths, paths[-1:])))
-            pages = 1 + (len(self._disk(name).files[path].content) - 1) // PAGE_BYTES
-            self._disk(name).spoil(path, PAGE_BYTES * self._chance.randrange(pages), PAGE_BYTES)
+            unit = self._chance.choice(UNITS_BYTES)
+            units = 1 + (len(self._disk(name).files[path].content) - 1) // unit
+            self._disk(name).spoil(path, unit * self._chance.randrange(units), unit)
         return bool(paths)
 
     def _cut(self, name: str, paths: list[str], at_most: int | None = None) -> bool:
