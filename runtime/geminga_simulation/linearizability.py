@@ -75,15 +75,18 @@ def check_linearizable(operations: Iterable[Operation], model: Model[StateT]) ->
         if (done & needed).bit_count() > (furthest & needed).bit_count():
             furthest = done
         reached: list[tuple[int, StateT]] = []
-        for place in reversed(_candidates(known, done)):
+        # Those in doubt are tried last: most that has no answer was not done.
+        candidates = sorted(_candidates(known, done), key=lambda place: known[place].is_in_doubt)
+        for place in reversed(candidates):
             after = model.step(state, known[place].what)
-            if after is not None:
-                reached.append((done | 1 << place, after))
-                if after == state:
-                    # What changes nothing may come at once: it is in nobody's way. Else reads that
-                    # overlap would be tried in every order.
-                    reached = reached[-1:]
-                    break
+            if after is None or (after == state and known[place].is_in_doubt):
+                continue  # what is in doubt and changes nothing now may change something later
+            reached.append((done | 1 << place, after))
+            if after == state:
+                # What changes nothing may come at once: it is in nobody's way. Else reads that
+                # overlap would be tried in every order.
+                reached = reached[-1:]
+                break
         for each in reached:
             if each not in tried:
                 tried.add(each)

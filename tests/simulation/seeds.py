@@ -34,6 +34,7 @@ SHARES = {
     "proxy": 10,
     "reading": 25,
     "replication": 20,
+    "schemas": 20,
     "tailing": 30,
     "takeover": 25,
 }

@@ -176,6 +176,7 @@ RARE_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("owned_bundles", "bundle unloaded"),
         ("ownership", "bundle not handed on"),
     ),
+    "schemas": (("storage", "schema version lost"),),
     "tailing": (
         ("bookie", "bookie is read-only"),
         ("ensemble_change", "bookies replaced"),

@@ -40,6 +40,7 @@ STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "proxy": ("test_proxy", {}),
     "reading": ("test_reading", {}),
     "replication": ("test_replication", {}),
+    "schemas": ("test_schemas", {}),
     "tailing": ("test_tailing", {}),
     "takeover": ("test_takeover", {}),
 }

@@ -36,6 +36,7 @@ SEEDS = {
     "proxy": 10,
     "reading": 40,
     "replication": 40,
+    "schemas": 30,
     "tailing": 40,
     "takeover": 100,
 }

@@ -257,6 +257,7 @@ REACHED: frozenset[str] = frozenset(
         "geminga_broker.admin.bundle_calls:_require_success:raise ServiceNotReady",
         "geminga_broker.admin.bundle_calls:name_in:raise ServiceNotReady",
         "geminga_broker.administration:Administration.unload_topic:raise TopicNotFound",
+        "geminga_broker.schemas.judging.compatibility:_refuse:raise IncompatibleSchema",
         "geminga_broker.health:HealthCheck.run:except GemingaError",
         "geminga_broker.sessions.lookups:LookupCommands._admitted:raise TooManyRequests",
         "geminga_broker.sessions.topic_listing:TopicListCommands._begin:except BaseException",
@@ -264,6 +265,7 @@ REACHED: frozenset[str] = frozenset(
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
         "geminga_broker.topic_policies.store:TopicPolicyStore.delete:except NamespaceNotFound",
         "geminga_broker.topics.consuming.admission:Admission.check:raise NotAllowed (2)",
+        "geminga_cluster.partitioned_topics:_create_nodes:except NodeMissing",
         "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
     }
 )

@@ -218,8 +218,6 @@ class SchemaStorage:
                 return True  # another broker deleted the same ledgers, and then the node
             except VersionMismatch:
                 continue  # a version was added meanwhile: its ledger goes, too
-            except LedgerError as error:
-                raise StorageUnavailable(str(error)) from error
             return True
         raise SchemasChanged(f"the schemas of {schema_id} keep changing while they are deleted")
 
@@ -227,7 +225,7 @@ class SchemaStorage:
         """Delete a ledger that nothing names; one that cannot be deleted is left, and logged."""
         try:
             await self._ledgers.delete(ledger_id)
-        except (LedgerError, CoordinationError) as error:
+        except CoordinationError as error:
             log.warning(
                 "schema ledger left",
                 extra={"schema": schema_id, "ledger": ledger_id, "error": str(error)},
