@@ -13,6 +13,7 @@ from math import inf
 from random import Random
 from typing import TypeVar
 
+from tests.simulation.errands import again
 from tests.simulation.schema_history import (
     ACCEPTED,
     NAMES_BY_DEFINITION,
@@ -235,7 +236,9 @@ class Orders:
         """Each message tells the schema that it was sent with, until that is deleted: then it has
         no value any more."""
         missing = dict(self._stored)
-        reader = await client.reader(str(self.topic), EARLIEST, schema=AutoConsumeSchema())
+        reader = await again(
+            partial(client.reader, str(self.topic), EARLIEST, schema=AutoConsumeSchema())
+        )
         with suppress(TimeoutError):
             async with asyncio.timeout(CALM_S_MAX):
                 while missing:
@@ -246,7 +249,7 @@ class Orders:
                         continue  # nobody knows whether it was stored, or it came twice
                     version = message.schema_version
                     assert version is not None
-                    info = await client.schema(str(self.topic), version)
+                    info = await again(partial(client.schema, str(self.topic), version))
                     if info is not None and info.definition != definition_of(name).definition:
                         raise InvariantViolated(f"{number} was sent with {name}, and has {info}")
                     value = None
@@ -307,17 +310,17 @@ class Scrapped:
             versions = await self._registries.have(lambda each: each.versions(self.topic), host)
             if versions:
                 raise InvariantViolated(f"all are deleted, and {host.name} has {versions}")
-        if (info := await client.schema(str(self.topic))) is not None:
+        if (info := await again(partial(client.schema, str(self.topic)))) is not None:
             raise InvariantViolated(f"all are deleted, and a client finds {info}")
         name = self._chance.choice(names())
         number = await self._registries.have(self._put(name))
-        info = await client.schema(str(self.topic), VERSION.pack(0))
+        info = await again(partial(client.schema, str(self.topic), VERSION.pack(0)))
         if number != 0 or info is None or info.definition != definition_of(name).definition:
             raise InvariantViolated(f"{name} is stored anew as {number}, and 0 is {info}")
         # Twice: the second time there is nothing, which is no error.
         for _ in range(2):
             await self._registries.have(lambda each: each.delete_namespace(self.topic.namespace))
-        if await client.schema(str(self.topic)) is not None:
+        if await again(partial(client.schema, str(self.topic))) is not None:
             raise InvariantViolated(f"{self.topic.namespace} is gone, and has a schema")
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.errands import again
 from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.schemas import PARTITIONS, Orders, Registries, Scrapped, strive
@@ -61,10 +62,11 @@ async def again_and_again(deeds: Sequence[Callable[[], Awaitable[object]]], chan
 async def send_what_fits(client: Client) -> None:
     """A topic without a schema takes what a client sends that has whichever schema the topic has,
     and then has none."""
-    producer = await client.producer(PLAIN, schema=AutoProduceSchema(), batching=None)
+    opening = partial(client.producer, PLAIN, schema=AutoProduceSchema(), send_timeout_s=None)
+    producer = await again(opening)
     await producer.send(b"plain")
     await producer.close()
-    if (info := await client.schema(PLAIN)) is not None:
+    if (info := await again(partial(client.schema, PLAIN))) is not None:
         raise InvariantViolated(f"a topic without a schema has {info}")
 
 
@@ -74,7 +76,8 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> tup
     orders, scrapped = Orders(registries, ORDERS), Scrapped(registries, SCRAPPED)
     async with cluster.client(CLIENTS[0]) as client, cluster.client(CLIENTS[1]) as other:
         for partition in range(PARTITIONS):  # whose messages are kept
-            await client.consumer(str(ORDERS.partition(partition)), "keeper")
+            name = str(ORDERS.partition(partition))
+            await again(partial(client.consumer, name, "keeper", initial_position="earliest"))
         work = [
             again_and_again([partial(orders.send, each)] * DEEDS, chance)
             for each in (client, other)

@@ -384,7 +384,9 @@ class TopicConsumer:
             try:
                 writer = await self._channels.schema(self._topic, version)
             except ClientError as error:
-                self._values.refuse(version, error)
+                # A refusal is remembered: that no broker can tell now is none.
+                if not error.retry or self.channel.error is not None:
+                    self._values.refuse(version, error)
             else:
                 self._values.learn(version, writer)
         self._is_learning = False

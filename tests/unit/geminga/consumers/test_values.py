@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
-from tests.unit.geminga.fake_broker import FakeBroker, metadata, until
+from tests.unit.geminga.fake_broker import FakeBroker, Session, metadata, until
 from tests.unit.geminga.schema_answers import tells
 
 from geminga import (
@@ -18,6 +19,8 @@ from geminga import (
     SchemaType,
     StringSchema,
 )
+from geminga_protocol.pulsar import answers
+from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.payload import encode_payload
 
@@ -85,6 +88,22 @@ async def test_a_message_whose_schema_is_gone_can_be_received_and_not_read(
         _ = message.value
     assert message.data == b"?"
     assert (await consumer.receive()).value == Order(1)
+
+
+async def test_a_broker_that_cannot_tell_a_schema_for_a_minute_makes_no_message_unreadable(
+    client: Client, broker: FakeBroker
+) -> None:
+    def cannot_tell(session: Session, command: BaseCommand, _payload: bytes) -> None:
+        request_id = command.getSchema.request_id
+        session.write(answers.encode_error(request_id, api.ServiceNotReady, "no bookie answers"))
+
+    broker.on(BaseCommand.GET_SCHEMA, cannot_tell)
+    consumer = await client.consumer("orders", "billing", schema=NOW)
+    broker.deliver(0, payload=payload(BEFORE.encode(OrderBefore(0)), b"\0"))
+    await asyncio.sleep(60.0)
+    broker.on(BaseCommand.GET_SCHEMA, tells(VERSIONS, []))
+    broker.deliver(1, payload=payload(BEFORE.encode(OrderBefore(1)), b"\0"))
+    assert [(await consumer.receive()).value for _ in range(2)] == [Order(0), Order(1)]
 
 
 NESTED = 20_000
