@@ -17,6 +17,7 @@ from geminga_simulation.simulate import Outcome
 # told besides.
 STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "autorecovery": ("test_autorecovery", {}),
+    "careless clients": ("test_careless", {}),
     "bookies": ("test_bookies", {}),
     "client": ("test_client", {}),
     "client storms": ("test_client", {"is_stormy": True}),

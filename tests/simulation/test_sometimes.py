@@ -13,6 +13,7 @@ from tests.simulation.unreachable import reason
 # Of each story, about a thousand together: as many as what is rare in it needs.
 SEEDS = {
     "autorecovery": 100,
+    "careless clients": 30,
     "bookies": 40,
     "client": 1,
     "client storms": 10,

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from geminga._transport.connection import Connection
 from geminga._transport.lookup import TopicLookup, TopicsMode
-from geminga.errors import BrokerRefused
+from geminga.errors import BrokerBusy, BrokerRefused
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.errors import GemingaError
 
@@ -177,8 +177,15 @@ class _Partitions:
         to_ask = [name for name in names if name.partition_index < 0 and self._known.get(name) != 0]
         for start in range(0, len(to_ask), ASKED_AT_ONCE):
             some = to_ask[start : start + ASKED_AT_ONCE]
-            counts = await asyncio.gather(*[self._lookup.partitions(str(name)) for name in some])
-            for name, count in zip(some, counts, strict=True):
+            asking = [self._lookup.partitions(str(name)) for name in some]
+            answers = await asyncio.gather(*asking, return_exceptions=True)
+            for name, answer in zip(some, answers, strict=True):
+                count = answer
+                if isinstance(answer, BrokerBusy):
+                    # Refused for those beside it, as it would be each time that all are asked.
+                    count = await self._lookup.partitions(str(name))
+                if isinstance(count, BaseException):
+                    raise count
                 # Partitions never become fewer: a lower number is that of a topic made anew.
                 self._known[name] = max(count, self._known.get(name, 0))
         found: dict[TopicName, None] = {}

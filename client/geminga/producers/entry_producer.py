@@ -60,7 +60,7 @@ class EntryProducer(Closing):
 
     async def open(self) -> None:
         """Have a broker accept the producer; for ``Client.entry_producer``."""
-        await self._part.channel.open()
+        await self._part.open()
 
     @property
     def topic(self) -> str:

@@ -227,13 +227,11 @@ class TopicProducer:
             self.submit(payload, None, None, callback)
 
     def submit_batch(self, batch: Batch) -> None:
-        """Send a batch that its owner has cut and numbered, behind those that came before it.
+        """Send a batch that its owner has cut and numbered, behind those that came before it; the
+        owner, which hears of the channel's end at once, sends none then.
 
-        Raises ``MessageTooLarge``, or the error that ended the channel; callbacks are not called
-        then.
+        Raises ``MessageTooLarge``; callbacks are not called then.
         """
-        if self.channel.error is not None:
-            raise self.channel.error
         if len(batch) == 1:
             self._check_size(batch.payloads[0], batch.encoded_attributes[0])
         else:

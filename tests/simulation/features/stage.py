@@ -16,6 +16,7 @@ from enum import Enum
 from functools import partial
 from random import Random
 from typing import ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 from geminga import Client, ClientError, Message, MessageId, Producer
 from geminga_broker.broker import Broker
@@ -66,12 +67,26 @@ class Stage:
                 continue
             if broker.ownership.owns(name):
                 return await host.run(_coroutine(ask, broker))
-        for host in self.cluster.brokers:
-            if (broker := self.cluster.broker(host)) is not None:
-                with suppress(GemingaError, HostCrashed):
-                    await host.run(_looked_up(broker, name))
-                break
+        await self._look_up(name)
         return None
+
+    async def _look_up(self, name: TopicName) -> None:
+        """Follow a lookup from broker to broker, until one has acquired what has no owner."""
+        host = next((each for each in self.cluster.brokers if self.cluster.broker(each)), None)
+        is_authoritative = False
+        for _ in self.cluster.brokers:
+            broker = None if host is None else self.cluster.broker(host)
+            if host is None or broker is None:
+                return
+            try:
+                looking = broker.ownership.owner(name, authoritative=is_authoritative)
+                owner = await host.run(looking)
+            except (GemingaError, HostCrashed):
+                return
+            if not owner.is_redirect:
+                return
+            is_authoritative = owner.is_authoritative
+            host = self.cluster.world.hosts[urlsplit(owner.broker_url).hostname or ""]
 
     async def have_owner(self, topic: str, ask: Callable[[Broker], Awaitable[AnswerT]]) -> AnswerT:
         """``ask_owner`` until it is done; only for what may be done twice."""
@@ -96,10 +111,6 @@ class Stage:
 
 async def _coroutine(ask: Callable[[Broker], Awaitable[AnswerT]], broker: Broker) -> AnswerT:
     return await ask(broker)
-
-
-async def _looked_up(broker: Broker, name: TopicName) -> None:
-    await broker.ownership.owner(name)
 
 
 class Errand(ABC):

@@ -189,3 +189,27 @@ async def test_a_client_that_closes_ends_a_consumer_without_topics(
     await client.close()
     with pytest.raises(Closed):
         await receiving
+
+
+async def test_a_broker_that_answers_one_question_at_a_time_tells_of_several_topics(
+    client: Client, broker: FakeBroker
+) -> None:
+    open_requests: list[int] = []
+
+    def answer(session: Session, command: BaseCommand, _payload: bytes) -> None:
+        request_id = command.partitionMetadata.request_id
+        if open_requests:
+            busy = answers.encode_error(request_id, api.TooManyRequests, "one at a time")
+            session.write(busy)
+            return
+        open_requests.append(request_id)
+
+        def tell() -> None:
+            open_requests.clear()
+            session.write(answers.encode_partitions(request_id, 2))
+
+        asyncio.get_running_loop().call_later(0.1, tell)
+
+    broker.on(BaseCommand.PARTITIONED_METADATA, answer)
+    consumer = await client.consumer(["one", "other", "third"], "s")
+    assert len(consumer.topics) == 6

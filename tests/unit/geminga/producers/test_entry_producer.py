@@ -21,6 +21,7 @@ from geminga import (
     ProducerBusy,
     SchemaInfo,
     SendTimedOut,
+    TopicTerminated,
     encode_attributes,
 )
 from geminga.producers.attributes import MessageAttributes, decode_attributes
@@ -214,6 +215,26 @@ async def test_one_that_waits_for_room_hears_that_the_producer_is_closed(
     await producer.close()
     with pytest.raises(Closed):
         await second
+
+
+async def test_a_flush_says_what_ended_the_producer_also_where_nothing_waits(
+    client: Client, broker: FakeBroker
+) -> None:
+    producer = await client.entry_producer("orders", name="import")
+
+    def refuse(session: Session, command: BaseCommand, _: bytes) -> None:
+        request_id = command.producer.request_id
+        session.write(answers.encode_error(request_id, api.TopicTerminatedError, "it ended"))
+
+    broker.on(BaseCommand.PRODUCER, refuse)
+    broker.drop_connections()
+    await until(lambda: len(broker.of_type(BaseCommand.PRODUCER)) == 2)
+    await asyncio.sleep(1)
+    for _ in range(2):
+        with pytest.raises(TopicTerminated):
+            await producer.flush()
+    with pytest.raises(TopicTerminated):
+        await send(producer, FIRST, b"0")
 
 
 async def test_an_entry_larger_than_the_broker_takes_is_refused(

@@ -1,0 +1,197 @@
+"""Clients whose topic an operator deletes, or ends, while they open, use and wait for it. Topics of
+this namespace do not come back by being asked for.
+
+Whatever a client had of a topic that was deleted is over, and says why: each call from then on
+fails by that, and none hangs. What had the topic beside others is over, too. A topic that was ended
+takes nothing more, and what reads it waits on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+from tests.simulation.features.stage import CALM_S_MAX, LIVE_S, RETRY_S, Errand, opened
+
+from geminga import (
+    EARLIEST,
+    Client,
+    ClientError,
+    Closed,
+    Consumer,
+    EntryProducer,
+    Producer,
+    Reader,
+    TableView,
+    TopicNotFound,
+    TopicTerminated,
+)
+from geminga_broker import errors
+from geminga_broker.broker import Broker
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.records.namespaces import AutoTopicCreation, Policies
+from geminga_simulation.errors import InvariantViolated
+
+ROUNDS_MAX = 3
+NO_ATTRIBUTES = b""
+
+
+class Bereft(Errand):
+    """A topic a round, beside one that stays."""
+
+    name = "bereft"
+    policies = Policies(auto_topic_creation_override=AutoTopicCreation(allowed=False))
+
+    async def open(self) -> None:
+        """The topic that stays."""
+        self.is_over = False
+        await self._made(self.topic("lasting"))
+
+    async def live(self) -> None:
+        """Round by round."""
+        end_s = self.stage.now_s() + LIVE_S
+        for number in range(ROUNDS_MAX):
+            if self.stage.now_s() < end_s:
+                await self._round(self.topic(f"short-{number}"))
+
+    async def finish(self) -> None:
+        """The topic that stays works."""
+        client = self.stage.clients[0]
+        async with await opened(
+            partial(client.producer, self.topic("lasting"), send_timeout_s=None)
+        ) as producer:
+            await producer.send(b"last")
+
+    async def _made(self, topic: str) -> None:
+        name = TopicName.parse(topic)
+
+        async def make(broker: Broker) -> bool:
+            with suppress(errors.TopicExists):  # an attempt whose answer was lost has made it
+                await broker.administration.create_topic(name, {})
+            return True
+
+        await self.stage.have_owner(topic, make)
+
+    async def _round(self, topic: str) -> None:
+        await self._made(topic)
+        client, other = self.stage.clients
+        is_deleted = bool(self.chance.randrange(3))
+        writers = await self._writers(client, topic)
+        readers = await self._readers(other, topic)
+        async with asyncio.TaskGroup() as tasks:
+            opening = [
+                tasks.create_task(self._open_meanwhile(each, topic)) for each in (client, other)
+            ]
+            await self.pause(1.0)
+            await (self._deleted(topic) if is_deleted else self._terminated(topic))
+        late = [each for done in opening for each in done.result()]
+        reason = TopicNotFound if is_deleted else TopicTerminated
+        await asyncio.gather(*[self._fails(each, reason) for each in writers])
+        if is_deleted:
+            await asyncio.gather(*[self._fails(each, reason) for each in readers])
+        self.deeds += 1
+        for each in (*self._open, *late):
+            with suppress(ClientError):
+                await each()
+
+    async def _writers(self, client: Client, topic: str) -> list[Callable[[], Awaitable[object]]]:
+        """What fails when the topic takes nothing any more."""
+        producer: Producer[bytes] = await opened(
+            partial(client.producer, topic, send_timeout_s=None)
+        )
+        entries: EntryProducer = await opened(
+            partial(client.entry_producer, topic, name="entries", send_timeout_s=None)
+        )
+        self._open: list[Callable[[], Awaitable[object]]] = [producer.close, entries.close]
+        numbers = iter(range(1 << 30))
+
+        async def flush() -> None:
+            producer.send_nowait(b"not waited for")
+            await producer.flush()
+
+        async def send_entry() -> None:
+            await entries.send([b"entry"], [NO_ATTRIBUTES], next(numbers))
+            await self.pause(RETRY_S)
+
+        return [partial(producer.send, b"waited for"), flush, send_entry, entries.flush][
+            self.chance.randrange(2) :
+        ]
+
+    async def _readers(self, client: Client, topic: str) -> list[Callable[[], Awaitable[object]]]:
+        """What fails when the topic is gone."""
+        consumer: Consumer[bytes] = await opened(partial(client.consumer, topic, "consumer"))
+        both: Consumer[bytes] = await opened(
+            partial(client.consumer, [topic, self.topic("lasting")], "both")
+        )
+        reader: Reader[bytes] = await opened(partial(client.reader, topic, EARLIEST))
+        view: TableView[bytes] = await opened(partial(client.table_view, topic))
+        changes = aiter(view)
+        self._open += [consumer.close, both.close, reader.close, view.close]
+        return [
+            consumer.receive,
+            partial(consumer.receive_many, max_wait_s=RETRY_S),
+            both.receive,
+            partial(both.seek, EARLIEST),
+            reader.read,
+            partial(_next, changes),
+            view.refresh,
+        ]
+
+    async def _open_meanwhile(
+        self, client: Client, topic: str
+    ) -> list[Callable[[], Awaitable[object]]]:
+        """Open something again and again, till that fails; what was opened may be over at once."""
+        closes: list[Callable[[], Awaitable[object]]] = []
+        topics = [topic, self.topic("lasting")]
+        end_s = self.stage.now_s() + 2.0
+        with suppress(ClientError):
+            while self.stage.now_s() < end_s:
+                number = len(closes)
+                consumer = await client.consumer(topics, f"guest-{number}-{self.chance.random()}")
+                closes.append(consumer.close)
+                await self.pause(RETRY_S)
+        return closes
+
+    async def _fails(
+        self, call: Callable[[], Awaitable[object]], reason: type[ClientError]
+    ) -> None:
+        """From some time on it fails by ``reason``, and then each time."""
+        try:
+            async with asyncio.timeout(CALM_S_MAX):
+                while True:
+                    try:
+                        await call()
+                    except reason:
+                        break
+                    except Closed as error:
+                        raise InvariantViolated(f"{call} says that it was closed") from error
+                    except ClientError:
+                        pass
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            raise InvariantViolated(f"{call} never fails by {reason.__name__}") from None
+        try:
+            await call()
+        except reason:
+            return
+        raise InvariantViolated(f"{call} failed by {reason.__name__}, and does not any more")
+
+    async def _deleted(self, topic: str) -> None:
+        name = TopicName.parse(topic)
+
+        async def delete(broker: Broker) -> bool:
+            with suppress(errors.TopicNotFound):
+                await broker.administration.delete_topic(name, force=True)
+            return True
+
+        await self.stage.have_owner(topic, delete)
+
+    async def _terminated(self, topic: str) -> None:
+        name = TopicName.parse(topic)
+        await self.stage.have_owner(topic, lambda each: each.administration.terminate_topic(name))
+
+
+async def _next(changes: AsyncIterator[object]) -> None:
+    await anext(changes)
