@@ -124,6 +124,11 @@ class TopicProducer:
         # Afterwards: whatever waits for room would overtake them.
         self._room.give_back(len(early), sum(len(each.payload) for each in early))
 
+    def _begin_to_start(self) -> None:
+        self._starting = self._channels.spawn(self._start(), name=f"start {self.channel.title}")
+        # The task may be cancelled before its first step: only its end is certain.
+        self._starting.add_done_callback(self._start_ended)
+
     async def _start(self) -> None:
         """``open`` for what waits; after a failure the next message tries again."""
         try:
@@ -132,11 +137,15 @@ class TopicProducer:
             if not isinstance(error, Closed):
                 self.channel = self._new_channel()
             self._fail_early(error)
-        except asyncio.CancelledError:
+
+    def _start_ended(self, start: asyncio.Task[object]) -> None:
+        self._starting = None
+        if not self._early:
+            return
+        if start.cancelled():  # the client is closed
             self._fail_early(Closed(self.channel.title))
-            raise
-        finally:
-            self._starting = None
+        else:
+            self._begin_to_start()  # sent by callbacks of what has failed
 
     def _fail_early(self, error: ClientError) -> None:
         early, self._early = self._early or (), deque()
@@ -189,8 +198,7 @@ class TopicProducer:
             self._early.append(_Early(payload, attributes, sequence_id, callback, at_once))
             self._room.take(len(payload))
             if self._starting is None:
-                work = self._start()
-                self._starting = self._channels.spawn(work, name=f"start {channel.title}")
+                self._begin_to_start()
             return
         encoded = b"" if attributes is None else attributes.encode_for_batch()
         message_bytes = len(payload) + len(encoded)

@@ -298,6 +298,44 @@ async def test_what_waits_for_a_silent_broker_fails_when_the_client_is_closed(
     assert isinstance(error, Closed)
 
 
+@pytest.mark.parametrize("is_closed_before", [True, False])
+async def test_what_a_client_that_closes_did_not_ask_a_broker_for_hears_of_that(
+    client: Client, partitioned: Partitioned, *, is_closed_before: bool
+) -> None:
+    producer = await lazy_producer(client)
+    to = {"to": other_than_first(partitioned)}
+    if is_closed_before:
+        await client.close()
+    sending = asyncio.ensure_future(producer.send(b"", properties=to))
+    if not is_closed_before:
+        await asyncio.gather(client.close(), asyncio.sleep(0))
+    async with asyncio.timeout(60.0):
+        with pytest.raises(Closed):
+            await sending
+    assert producer.pending_messages == 0
+
+
+async def test_what_is_sent_because_something_failed_asks_for_the_partition_again(
+    client: Client, partitioned: Partitioned
+) -> None:
+    producer = await lazy_producer(client)
+    other = other_than_first(partitioned)
+    to = {"to": other}
+    partitioned.refused = f"{TOPIC}-partition-{other}"
+    stored: list[MessageId | None] = []
+
+    def failed(_: MessageId | None, error: ClientError | None) -> None:
+        assert isinstance(error, ProducerBusy)
+        partitioned.refused = None
+        producer.send_nowait(
+            b"again", lambda message_id, _: stored.append(message_id), properties=to
+        )
+
+    producer.send_nowait(b"", failed, properties=to)
+    await asyncio.sleep(60)
+    assert [each and each.partition for each in stored] == [int(other)]
+
+
 async def test_a_lazy_producer_that_wants_to_be_alone_asks_for_all_partitions(
     client: Client, partitioned: Partitioned
 ) -> None:
