@@ -13,9 +13,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga._channels.channel:Channel._attached_connection:raise RequestTimedOut",
         "geminga._transport.connection:Connection.request:raise ConnectionLost",
         "geminga._transport.connection_pool:ConnectionPool.get:raise Closed",
-        "geminga._transport.lookup:Lookup.watch_topics:except BaseException",
         "geminga.consumers.topic_consumer:TopicConsumer.seek:except BaseException",
-        "geminga.consumers.topic_group:TopicGroup._refresh:except ClientError",
         "geminga.consumers.topic_sources:PatternTopics.topics:except BaseException",
         "geminga_autorecovery.auditor:Auditor._audit.visit:except LedgerError",
         "geminga_autorecovery.auditor:Auditor._check:except LedgerError",
@@ -113,36 +111,8 @@ RARELY: frozenset[str] = frozenset(
 
 NOT_YET: frozenset[str] = frozenset(
     {
-        "geminga._channels.producer_channel:ProducerChannel.send:raise self.error",
-        "geminga._transport.connection:Connection._answer:except ClientError",
-        "geminga._transport.connection_pool:ConnectionPool._close_connections:except TimeoutError",
         "geminga._transport.lookup:Lookup._owner:raise TooManyRedirects",
-        "geminga._transport.lookup:Lookup._route:raise NotConnected",
-        "geminga.consumers.chunks:PendingChunks.add:raise UnreadableMessage",
-        "geminga.consumers.chunks:PendingChunks.add:raise UnreadableMessage (2)",
-        "geminga.consumers.consumer:Consumer.__anext__:except Closed",
-        "geminga.consumers.entry_reader:EntryReader._wait:except TimeoutError",
-        "geminga.consumers.entry_reader:EntryReader.open:except BaseException",
-        "geminga.consumers.factory:ConsumerFactory.reader:except BaseException",
-        "geminga.consumers.factory:ConsumerFactory.table_view:except BaseException",
-        "geminga.consumers.letters:Letters._bury_waiting:except ClientError",
-        "geminga.consumers.reader:Reader.__anext__:except Closed",
-        "geminga.consumers.receiver_queue:ReceiverQueue.get:raise self._end",
-        "geminga.consumers.receiver_queue:ReceiverQueue.get_many:raise self._end",
-        "geminga.consumers.table_view:TableRows.wait_for:raise self.error",
-        "geminga.consumers.table_view:_Changes.__anext__:raise self._error",
-        "geminga.consumers.topic_group:TopicGroup._join:raise error",
-        "geminga.consumers.topic_group:TopicGroup.check_open:raise self.error",
         "geminga.consumers.topic_group:TopicGroup.open:raise self.error",
-        "geminga.consumers.topic_sources:PatternTopics._watch:except BrokerRefused",
-        "geminga.producers.entry_producer:EntryProducer._check:raise self._error",
-        "geminga.producers.producer:Producer._raise_failure:raise error",
-        "geminga.producers.producer:Producer._wait_for_room.enter_in_turn:except ClientError",
-        "geminga.producers.producer:Producer._watch_partitions:except ClientError",
-        "geminga.producers.topic_producer:TopicProducer._start:except ClientError",
-        "geminga.producers.topic_producer:TopicProducer._start:except asyncio.CancelledError",
-        "geminga.producers.topic_producer:TopicProducer.open:except ClientError",
-        "geminga.producers.topic_producer:TopicProducer.submit_batch:raise self.channel.error",
         "geminga_autorecovery.bookie_recovery:_Recovery._move:except LedgerError",
         "geminga_autorecovery.bookie_recovery:_Recovery._move:except NoSuchLedger",
         "geminga_autorecovery.bookie_recovery:_holder:except (NodeMissing, MalformedRecord)",
@@ -200,8 +170,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.delayed.messages:DelayedMessages._turn_over:except BrokerError",
         "geminga_broker.delayed.messages:DelayedMessages.delete:except (LedgerError, CoordinationError)",  # noqa: E501
         "geminga_broker.delayed.messages:DelayedMessages.delete:raise StorageUnavailable",
-        "geminga_broker.discovery:Discovery.may_create:raise NotAllowed",
-        "geminga_broker.discovery:Discovery.non_persistent_topics_of:except NamespaceNotFound",
         "geminga_broker.managed_ledger.broker_entry_metadata:_last_index:except EntryDamaged",
         "geminga_broker.managed_ledger.browsing:scan_backlog:except TimeoutError",
         "geminga_broker.managed_ledger.cursor_store:CursorStore._take_over:except (EntryCorrupt, NoSuchEntry, MalformedRecord)",  # noqa: E501
@@ -234,7 +202,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:raise TopicFenced",
         "geminga_broker.managed_ledger.trimmer:Trimmer.trim:raise TopicFenced",
         "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady (2)",
-        "geminga_broker.replicated_topics:ReplicatedTopics._replicated_in:except NamespaceNotFound",
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:except (ClientError, ValueError)",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable (2)",  # noqa: E501

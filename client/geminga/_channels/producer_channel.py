@@ -137,10 +137,10 @@ class ProducerChannel(Channel, Generic[ContextT]):
         """Send a payload, be there room or not; without a broker it waits for one.
 
         A batch says how many messages are in it, and the sequence id of its last one. A payload
-        may come in two pieces: ``front`` is its beginning. Raises the error that ended the channel.
+        may come in two pieces: ``front`` is its beginning. The owner sends nothing once the channel
+        has ended: ``check_open`` raises why it has.
         """
-        if self.error is not None:
-            raise self.error
+        assert self.error is None, "what is sent now would never be settled"
         head = encode_send(
             self.id,
             sequence_id,

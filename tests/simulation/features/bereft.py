@@ -35,6 +35,7 @@ from geminga_protocol.records.namespaces import AutoTopicCreation, Policies
 from geminga_simulation.errors import InvariantViolated
 
 ROUNDS_MAX = 3
+GUESTS_MAX = 20
 NO_ATTRIBUTES = b""
 
 
@@ -147,11 +148,11 @@ class Bereft(Errand):
         topics = [topic, self.topic("lasting")]
         end_s = self.stage.now_s() + 2.0
         with suppress(ClientError):
-            while self.stage.now_s() < end_s:
-                number = len(closes)
-                consumer = await client.consumer(topics, f"guest-{number}-{self.chance.random()}")
+            while self.stage.now_s() < end_s and len(closes) < GUESTS_MAX:
+                guest = f"guest-{len(closes)}-{self.chance.random()}"
+                consumer = await client.consumer(topics, guest)
                 closes.append(consumer.close)
-                await self.pause(RETRY_S)
+                await self.pause(2.0 / GUESTS_MAX)
         return closes
 
     async def _fails(

@@ -34,6 +34,7 @@ from geminga import (
     DeadLetterPolicy,
     MessageTooLarge,
     Producer,
+    ProducerBusy,
     ProducerQueueFull,
     Reader,
     TableView,
@@ -42,7 +43,8 @@ from geminga_broker.broker import Broker
 from geminga_broker.errors import TopicNotFound
 from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_simulation.errors import InvariantViolated
+from geminga_runtime.errors import GemingaError
+from geminga_simulation.errors import HostCrashed, InvariantViolated
 
 PARTITIONS = 3
 # So long somebody waits for what is opened or read, at the most.
@@ -71,7 +73,9 @@ class Careless(Errand):
         self.refused: set[int] = set()
         self.buried: set[bytes] = set()
         async with self.stage.cluster.world.host("setup").coordination() as setup:
-            await PartitionedTopics(setup).create(TopicName.parse(self.topic()), PARTITIONS)
+            for local in ("topic", "growing"):
+                name = TopicName.parse(self.topic(local))
+                await PartitionedTopics(setup).create(name, PARTITIONS)
         await self.keep(self.topic())
         await self.keep(self.topic("letters"))
 
@@ -85,6 +89,9 @@ class Careless(Errand):
             for look in (self._consume, self._read, self._view, self._copy):
                 tasks.create_task(self._until(end_s, partial(look, other)))
             tasks.create_task(self._match(client))
+            tasks.create_task(self._grow(client, other))
+            tasks.create_task(self._until(end_s, self._quit))
+            tasks.create_task(self._until(end_s, partial(self._look_around, client)))
             tasks.create_task(self._bury(other))
             tasks.create_task(self._leave_in_the_dark())
 
@@ -112,6 +119,7 @@ class Careless(Errand):
         opening = partial(
             client.producer,
             self.topic(),
+            name=self.chance.choice((None, "same")),
             lazy_start_partitioned_producers=bool(self.chance.randrange(2)),
             pending_messages_max=self.chance.choice((1, 2, 20)),
             send_timeout_s=self.chance.choice((0.2, 5.0, None)),
@@ -231,7 +239,7 @@ class Careless(Errand):
         with suppress(ClientError):
             while not closing.done():
                 await view.refresh()
-                await self.pause(PATIENCE_S_MAX)
+                await self.pause(PATIENCE_S_MAX / 5)
         async for _ in view:
             raise InvariantViolated("a view that is closed changes")
         await closing
@@ -241,10 +249,10 @@ class Careless(Errand):
         """Copy a partition's entries, and give up."""
         topic = str(TopicName.parse(self.topic()).partition(self.chance.randrange(PARTITIONS)))
         with suppress(ClientError, TimeoutError):
-            async with (
-                asyncio.timeout(self.chance.random() * 2 * LIVE_S),
-                client.entries(topic, read_ahead_messages=2, timeout_s=LIVE_S) as entries,
-            ):
+            opening = client.entries(topic, read_ahead_messages=2, timeout_s=LIVE_S)
+            async with self._patience() if self.chance.randrange(2) else asyncio.timeout(None):
+                entries = await opening
+            async with asyncio.timeout(self.chance.random() * 2 * LIVE_S), entries:
                 while await entries.read(max_messages=2):
                     await self.pause(RETRY_S)
 
@@ -332,6 +340,72 @@ class Careless(Errand):
         finally:
             for front in fronts:
                 network.heal("leaver", front)
+
+    async def _quit(self) -> None:
+        """A client closes while messages of it wait for brokers that it has not asked yet: each is
+        stored, or fails."""
+        quitter = await opened(partial(_entered, self.stage.cluster.client("quitter")))
+        with suppress(ClientError):
+            producer = await quitter.producer(self.topic(), lazy_start_partitioned_producers=True)
+            sending = [asyncio.create_task(self._send_one(producer)) for _ in range(PARTITIONS)]
+            await asyncio.sleep(self.chance.choice((0.0, 0.001, 0.01)))
+            await asyncio.gather(quitter.close(), *sending)
+            await self._expect_closed(producer.send(b"late"))
+        await quitter.close()
+
+    # One who asks for what is not there, and for more than there is
+
+    async def _look_around(self, client: Client) -> None:
+        """A namespace that is not there has no topics; a broker says whether it is well."""
+        with suppress(ClientError):
+            if topics := await client.topics("public/nowhere", "all"):
+                raise InvariantViolated(f"a namespace that is not there has {topics}")
+        cluster = self.stage.cluster
+        with suppress(GemingaError, HostCrashed):
+            await cluster.do(
+                self.chance.choice(cluster.brokers), lambda each: each.administration.check_health()
+            )
+
+    async def _grow(self, client: Client, other: Client) -> None:
+        """A partition that the topic has not yet takes nobody. When it comes, one takes it whose
+        name another has in the other partitions, and who gets it as soon as that one is gone."""
+        opening = partial(
+            client.producer,
+            self.topic("growing"),
+            name="grower",
+            send_timeout_s=None,
+            partitions_refresh_s=RETRY_S,
+        )
+        grower = await opened(opening)
+        name = TopicName.parse(self.topic("growing"))
+        new = partial(other.producer, str(name.partition(PARTITIONS)), name="grower")
+        with suppress(ClientError):
+            await new()
+            raise InvariantViolated("a partition that is not there takes a producer")
+        await self._ends(partial(self._add_a_partition, name))
+        in_the_way: Producer[bytes] | None = None
+        with suppress(ProducerBusy):  # the other was quicker
+            in_the_way = await opened(new, ProducerBusy)
+        await self.pause(4 * RETRY_S)
+        if in_the_way is not None:
+            await in_the_way.close()
+        end_s = self.stage.now_s() + CALM_S_MAX
+        while grower.partitions <= PARTITIONS:
+            if self.stage.now_s() > end_s:
+                raise InvariantViolated("a producer never gets the partition that was added")
+            await asyncio.sleep(RETRY_S)
+        await grower.close()
+
+    async def _add_a_partition(self, name: TopicName) -> None:
+        """As an operator does, again until it is done."""
+        async with self.stage.cluster.world.host("setup").coordination() as setup:
+            topics = PartitionedTopics(setup)
+            while True:
+                with suppress(GemingaError):
+                    if await topics.partitions(name) > PARTITIONS:
+                        return
+                    await topics.grow(name, PARTITIONS + 1)
+                await asyncio.sleep(RETRY_S)
 
     # In the end
 

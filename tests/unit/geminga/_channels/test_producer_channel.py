@@ -325,7 +325,7 @@ async def test_some_errors_end_the_producer_when_it_comes_back(
     await sender.channel.flush()
     assert [type(reason) for reason in sender.errors.values()] == [kind]
     with pytest.raises(kind):
-        sender.send(b"1")
+        sender.channel.check_open()
 
 
 async def test_a_send_error_may_end_the_producer(sender: Sender, broker: FakeBroker) -> None:
@@ -401,7 +401,7 @@ async def test_closing_waits_for_receipts_and_tells_the_broker(
     assert sender.stored == {0: 0}
     assert len(broker.of_type(BaseCommand.CLOSE_PRODUCER)) == 1
     with pytest.raises(Closed):
-        sender.send(b"1")
+        sender.channel.check_open()
     await sender.channel.close()
 
 
