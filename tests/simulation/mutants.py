@@ -100,10 +100,13 @@ def _git(folder: Path, *arguments: str) -> str:
     ).stdout
 
 
-def unit_tests_of(files: Sequence[str]) -> list[str]:
-    """The folders of unit tests that mirror these files' rooms, ``bookie/geminga_bookie/x.py``."""
-    rooms = sorted({Path(file).parts[1] for file in files})
-    return [f"tests/unit/{room}" for room in rooms if (ROOT / "tests" / "unit" / room).is_dir()]
+def unit_tests_of(files: Sequence[str]) -> list[list[str]]:
+    """The unit tests that mirror these files, ``bookie/geminga_bookie/journal/x.py``, and behind
+    them all of their rooms: most bugs are found by the few that know the module."""
+    mirrors = sorted({"/".join(("tests/unit", *Path(file).parts[1:-1])) for file in files})
+    rooms = sorted({f"tests/unit/{Path(file).parts[1]}" for file in files})
+    steps = ([each for each in mirrors if (ROOT / each).is_dir()], rooms)
+    return [list(step) for step in dict.fromkeys(map(tuple, steps)) if step]
 
 
 def stories_of(patch: Path) -> str:
@@ -117,8 +120,14 @@ def judge(checkout: Checkout, patch: Path, options: argparse.Namespace) -> str:
     files = checkout.apply(patch)
     if options.unit:
         words = ["-m", "pytest", "-q", "-x", f"--timeout={TEST_TIMEOUT_S}", "-m", "not full"]
-        code, output = checkout.run([*words, *unit_tests_of(files)], UNIT_TIMEOUT_S)
-        lines = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        code, output = 0, ""
+        for tests in unit_tests_of(files):
+            code, output = checkout.run([*words, *tests], UNIT_TIMEOUT_S)
+            if code:
+                break
+        lines = [
+            line for line in output.splitlines() if line.startswith(("FAILED tests", "ERROR tests"))
+        ]
     else:
         words = ["-m", "tests.simulation", "--all", "--seeds", str(options.seeds)]
         words += ["--first", str(options.first), "--jobs", str(options.jobs)]
