@@ -273,6 +273,7 @@ class Bookie(Service):
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         last_confirmed = LastConfirmed(self.storage, self.config.confirmed_remembered_max)
+        self.long_polls = LongPolls(last_confirmed, self.config.long_polls_max)
         context = SessionContext(
             config=self.config,
             storage=self.storage,
@@ -281,7 +282,7 @@ class Bookie(Service):
             intake=self.intake,
             limits=self.limits,
             last_confirmed=last_confirmed,
-            long_polls=LongPolls(last_confirmed, self.config.long_polls_max),
+            long_polls=self.long_polls,
             spawn=self.spawn,
             after_adds=self._adds_came,
             disk_space=self.disk_space,

@@ -154,6 +154,7 @@ class Cluster:
         self._heard_of_the_end_s = -FORMER_OWNER_S
         # The broker of each host's life, and its session.
         self._serving: dict[tuple[Host, int], tuple[Broker, SimulatedSession]] = {}
+        self._serving_proxies: dict[tuple[Host, int], Proxy] = {}
         # The session of a broker's life, from when it begins to start.
         self._sessions: dict[tuple[Host, int], SimulatedSession] = {}
         fronts = self.proxies or self.brokers
@@ -245,13 +246,16 @@ class Cluster:
 
     @asynccontextmanager
     async def _proxy_process(self, host: Host) -> AsyncGenerator[None, None]:
+        life = host, host.lives
         config = self.storage.sizes.of(ProxyConfig(bind_address=host.name, port=BROKER_PORT), PROXY)
         async with (
             host.coordination() as session,
             RegisteredBrokers(session) as brokers,
-            Proxy(config, brokers=brokers, network=host.network),
+            Proxy(config, brokers=brokers, network=host.network) as proxy,
         ):
+            self._serving_proxies[life] = proxy
             yield
+            del self._serving_proxies[life]
 
     def serving(self) -> list[tuple[Broker, bool]]:
         """The brokers that are open now, on hosts that run, each with whether ZooKeeper keeps its
@@ -259,6 +263,14 @@ class Cluster:
         return [
             (broker, self.place.zookeeper.is_alive(session.session_id))
             for (host, life), (broker, session) in self._serving.items()
+            if host.lives == life and host.is_running
+        ]
+
+    def serving_proxies(self) -> list[tuple[Host, Proxy]]:
+        """The proxies that are open now, and their hosts."""
+        return [
+            (host, proxy)
+            for (host, life), proxy in self._serving_proxies.items()
             if host.lives == life and host.is_running
         ]
 

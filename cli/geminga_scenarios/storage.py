@@ -127,6 +127,8 @@ class Storage:
         self.place: World | Site = site or world
         self.bookies = [self.place.host(f"bookie-{number}") for number in range(count)]
         self._indexes = {bookie: MemoryStore() for bookie in self.bookies}
+        # What each host's process served last.
+        self._served: dict[Host, Bookie] = {}
         self.sizes = sizes = DrawnSizes(world)
         journals = sizes.number("journals", 1, JOURNALS)
         ledger_directories = sizes.number("ledger directories", 1, LEDGER_DIRECTORIES)
@@ -164,6 +166,14 @@ class Storage:
     def indexes(self) -> list[Index]:
         """What each bookie's index says now."""
         return [Index(store) for store in self._indexes.values()]
+
+    def serving(self) -> list[tuple[Host, Bookie]]:
+        """The bookies that are open now, and their hosts."""
+        return [
+            (host, bookie)
+            for host, bookie in self._served.items()
+            if host.is_running and host.status == SERVES
+        ]
 
     def know(self, ledger_id: int) -> bool:
         """Whether a bookie still has anything of a ledger."""
@@ -224,6 +234,7 @@ class Storage:
             self._indexes[host].crash()  # what the index had not flushed went with the process
             try:
                 async with self._bookie(host) as bookie:
+                    self._served[host] = bookie
                     host.status = SERVES
                     await _failing(host, bookie)
                     host.status = "takes no more adds"

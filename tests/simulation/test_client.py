@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 from tests.simulation import once
+from tests.simulation.accounts import check_accounts
 from tests.simulation.cut_links import Cut, CuttingNetwork, Moment, name_of
 from tests.simulation.errands import Errand
 from tests.simulation.listened import listen
@@ -150,6 +151,7 @@ async def story(
             commands = await tell(cluster, world.loop.stream("story"))
         except ExceptionGroup as group:  # of the errands the first that failed tells why
             raise group.exceptions[0] from group
+        await check_accounts(cluster)
         raise_loop_failures(world)
     histories.check()
     return commands

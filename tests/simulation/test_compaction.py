@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.accounts import check_accounts
 from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.listened import listen
 from tests.simulation.planted import (
@@ -185,6 +186,7 @@ async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
             told = await client.run(live_through(cluster, menu, world.loop.stream("story")))
         except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
             raise group.exceptions[0] from group
+        await check_accounts(cluster)
         raise_loop_failures(world)
     histories.check()
     return len(told.stored)

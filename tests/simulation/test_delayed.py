@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.accounts import check_accounts
 from tests.simulation.delayed import (
     DELAY_S_MAX,
     MESSAGES,
@@ -101,6 +102,7 @@ async def story(menu: FaultMenu, shape: Shape) -> int:
             )
         except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
             raise group.exceptions[0] from group
+        await check_accounts(cluster)
         raise_loop_failures(world)
     histories.check()
     check_appointments(told, clocks_jump=False)

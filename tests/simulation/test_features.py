@@ -17,6 +17,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.accounts import check_accounts
 from tests.simulation.features import making, quotas
 from tests.simulation.features.batch_acks import BatchAcks
 from tests.simulation.features.chunks import ENTRY_BYTES_MAX, Chunks
@@ -235,6 +236,7 @@ async def story(
             deeds = await hosts[0].run(tell())
         except ExceptionGroup as group:
             raise _first_of(group) from group
+        await check_accounts(cluster)
         raise_loop_failures(world)
     return Summary(weather, deeds)
 

@@ -12,11 +12,14 @@ from functools import partial
 
 import pytest
 from tests.simulation import once
+from tests.simulation.accounts import check_accounts
 from tests.simulation.cut_links import name_of
 from tests.simulation.listened import listen
+from tests.simulation.planted import found_by
 from tests.simulation.seeds import first_seeds
 from tests.simulation.test_client import STORM, Errands
 
+from geminga_proxy.lookups import Lookups
 from geminga_scenarios.cluster import Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.faults import FaultInjector, FaultMenu
@@ -52,6 +55,7 @@ async def story(menu: FaultMenu) -> frozenset[str]:
                 running = [tasks.create_task(errands.run(is_calm=False)) for _ in range(CLIENTS)]
         except ExceptionGroup as group:  # of the errands the first that failed tells why
             raise group.exceptions[0] from group
+        await check_accounts(cluster)
         raise_loop_failures(world)
     histories.check()
     seen = {each for done in running for each in done.result().seen}
@@ -74,6 +78,25 @@ def test_clients_behind_proxies_live_through_storms(first: int) -> None:
     seeds = range(first, first + SEEDS_A_TEST)
     for commands in results(run, seeds):
         assert {"sent SEEK", "sent ACK"} <= commands
+
+
+def count_answers_alone_down(patch: pytest.MonkeyPatch) -> None:
+    """Proxies count a question as open for ever whose client has gone."""
+    honest = Lookups._answered
+
+    def answered(lookups: Lookups, task: asyncio.Task[object]) -> None:
+        if not task.cancelled():
+            honest(lookups, task)
+
+    patch.setattr(Lookups, "_answered", answered)
+
+
+@pytest.mark.full  # it takes 7 s to find
+def test_a_planted_bug_is_found_by_a_checker(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        count_answers_alone_down(patch)
+        seed = found_by(run)
+    run(seed)  # the same story is clean without the bug
 
 
 def test_a_seed_repeats() -> None:

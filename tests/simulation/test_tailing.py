@@ -17,12 +17,15 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulation.accounts import check_bookies
 from tests.simulation.harm import with_bad_disks
 from tests.simulation.history import History
 from tests.simulation.owner import READ_BYTES, RETRY_S, Owner, Witness, keep_up
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.seeds import first_seeds
 
+from geminga_bookie.sessions.long_polls import LongPoll as Waiting
+from geminga_bookie.sessions.long_polls import LongPolls
 from geminga_ledger import LedgerConfig, LedgerError, LedgerReader, Ledgers, LedgerWriter
 from geminga_ledger.long_poll import LongPoll, News
 from geminga_ledger.store import LedgerStore
@@ -207,6 +210,7 @@ async def story(menu: FaultMenu, sizes: Sizes, config: LedgerConfig) -> Told:
         await _settled(world, book, lambda: book.finished == ends)
         assert book.have_all(readers)
         changes = await _count_changes(world, storage, book)
+        check_bookies(storage)
         return Told(sum(book.read.values()), changes, waited_s)
 
 
@@ -292,7 +296,22 @@ def stay_silent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("geminga_ledger.explicit_lac.ExplicitLac._tell", tell_nobody)
 
 
-@pytest.mark.parametrize("plant", [believe_one_more, hear_nothing, stay_silent])
+def count_the_last_alone_down(patch: pytest.MonkeyPatch) -> None:
+    """Of the readers that wait for a ledger, bookies count down only the last one that leaves."""
+    honest = LongPolls.cancel
+
+    def cancel(polls: LongPolls, poll: Waiting) -> None:
+        count = len(polls)
+        honest(polls, poll)
+        if poll.ledger_id in polls.waiting:
+            polls._count = count
+
+    patch.setattr(LongPolls, "cancel", cancel)
+
+
+@pytest.mark.parametrize(
+    "plant", [believe_one_more, hear_nothing, stay_silent, count_the_last_alone_down]
+)
 def test_a_planted_bug_is_found_by_a_checker(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         plant(patch)

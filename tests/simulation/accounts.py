@@ -1,0 +1,62 @@
+"""What parts count is what they hold. A count that is not taken back does no harm until it has come
+to its bound, which takes days: so it is looked at when a story ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+from geminga_ledger.ledgers import Ledgers
+from geminga_ledger.surplus import ENTRY_OVERHEAD_BYTES
+from geminga_scenarios.cluster import Cluster
+from geminga_scenarios.storage import Storage
+from geminga_simulation.errors import InvariantViolated
+
+# Brokers and proxies have noticed so soon that all clients are gone, and are done with what these
+# had asked for.
+SETTLED_S = 60.0
+LOOK_S = 0.5
+
+
+async def check_accounts(cluster: Cluster) -> None:
+    """To be called when all clients are closed and nothing fails any more: brokers and proxies owe
+    nobody anything soon, and what they and the bookies count is right."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + SETTLED_S
+    while owed := _owed(cluster):
+        if loop.time() > deadline_s:
+            raise InvariantViolated(f"without clients, {owed}")
+        await asyncio.sleep(LOOK_S)
+    for broker, _ in cluster.serving():
+        check_ledgers(broker.ledgers)
+    check_bookies(cluster.storage)
+
+
+def _owed(cluster: Cluster) -> str:
+    """What a broker or a proxy still counts as asked for and not answered; empty for nothing."""
+    for broker, _ in cluster.serving():
+        name, context = broker.address.broker_id, broker._context
+        if context.publish_buffer.pending_bytes:
+            return f"{name} has {context.publish_buffer.pending_bytes} published bytes under way"
+        if context.counts.lookups_pending:
+            return f"{name} has {context.counts.lookups_pending} lookups in progress"
+    for host, proxy in cluster.serving_proxies():
+        if proxy.lookups._open_requests:
+            return f"{host.name} has {proxy.lookups._open_requests} questions in progress"
+    return ""
+
+
+def check_bookies(storage: Storage) -> None:
+    """As many readers wait at each bookie as it counts."""
+    for host, bookie in storage.serving():
+        waiting = sum(map(len, bookie.long_polls.waiting.values()))
+        if len(bookie.long_polls) != waiting:
+            counted = len(bookie.long_polls)
+            raise InvariantViolated(f"{host.name} counts {counted} long polls, and has {waiting}")
+
+
+def check_ledgers(ledgers: Ledgers) -> None:
+    """What is kept of what readers fetched has the size that is counted."""
+    surplus = ledgers._surplus
+    size_bytes = sum(len(each) + ENTRY_OVERHEAD_BYTES for each in surplus._entries.values())
+    if surplus.size_bytes != size_bytes:
+        raise InvariantViolated(f"a surplus of {size_bytes} bytes counts {surplus.size_bytes}")
