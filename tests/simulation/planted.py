@@ -12,6 +12,8 @@ import pytest
 from geminga._channels.producer_channel import ProducerChannel
 from geminga._transport.connection_pool import ConnectionPool
 from geminga_bookie.journal.journal import Group, Journal
+from geminga_bookie.storage.ledgers import Ledger
+from geminga_bookie.storage.storage import Storage as BookieStorage
 from geminga_broker.compaction.compaction import Compaction
 from geminga_broker.compaction.stream import Source
 from geminga_broker.delayed.bucket_store import BucketStore
@@ -28,6 +30,7 @@ from geminga_broker.subscriptions.acknowledging import Acknowledging
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.cursor_reader import CursorReader
 from geminga_broker.subscriptions.distribution.draining import Draining
+from geminga_broker.subscriptions.kept_counts import KeptCounts
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
@@ -84,6 +87,20 @@ def confirm_a_copy_early(patch: pytest.MonkeyPatch) -> None:
         acks._enough = max(quorum.ack_quorum - 1, 1)
 
     patch.setattr(Acknowledgements, "__init__", count_fewer)
+
+
+def believe_a_fence_that_is_being_written(patch: pytest.MonkeyPatch) -> None:
+    """Of two who fence a ledger, the second one is told at once that the fence is durable."""
+    honest = BookieStorage.fence
+
+    def fence(storage: BookieStorage, ledger_id: int, master_key: bytes) -> Ledger:
+        known = storage.ledgers.find(ledger_id)
+        was_fenced = known is not None and known.is_fenced
+        ledger = honest(storage, ledger_id, master_key)
+        ledger.is_fence_durable |= was_fenced
+        return ledger
+
+    patch.setattr(BookieStorage, "fence", fence)
 
 
 def believe_one_absence(patch: pytest.MonkeyPatch) -> None:
@@ -282,6 +299,19 @@ def count_refusals_twice(patch: pytest.MonkeyPatch) -> None:
 def forget_refusals(patch: pytest.MonkeyPatch) -> None:
     """Brokers that take a topic over do not learn how often messages were refused."""
     patch.setattr(RedeliveryCounts, "restore", _do_nothing)
+
+
+def write_counts_once(patch: pytest.MonkeyPatch) -> None:
+    """How often messages were refused is written down a second after the first one was, and then
+    no more."""
+    honest = KeptCounts._keep
+
+    def keep(counts: KeptCounts) -> None:
+        timer = counts._timer
+        honest(counts)
+        counts._timer = timer
+
+    patch.setattr(KeptCounts, "_keep", keep)
 
 
 def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,10 @@ from geminga_simulation.errors import InvariantViolated
 
 TOPIC = "persistent://public/default/refused"
 SUBSCRIPTION = "strict"
-# Some are still being refused when brokers are killed.
+# Some are still being refused when brokers are killed, for much longer than counts are kept in
+# memory alone.
 NACK_DELAY_S = 0.4
-REFUSALS_MAX = 8
+REFUSALS_MAX = 20
 RETRY_S = 0.5
 OPTIONS = ConsumerOptions(
     type="shared",

@@ -25,6 +25,7 @@ SHARES = {
     "functions workers": 10,
     "garbage": 25,
     "ledgers": 60,
+    "ledgers: fences": 10,
     "ledgers: losses": 15,
     "ledgers: power cuts": 15,
     "ledgers over V3": 15,

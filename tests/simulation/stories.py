@@ -31,6 +31,7 @@ STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "functions workers": ("test_functions_workers", {}),
     "garbage": ("test_garbage", {}),
     "ledgers": ("test_ledgers", {}),
+    "ledgers: fences": ("test_ledgers:run_fences", {}),
     "ledgers: losses": ("test_ledgers:run_losses", {}),
     "ledgers: power cuts": ("test_ledgers:run_power_cuts", {}),
     "ledgers over V3": ("test_ledgers", {"over_v3": True}),

@@ -22,6 +22,7 @@ from tests.simulation.history import History
 from tests.simulation.owner import Owner, check_copies, rival, tail, take_over
 from tests.simulation.planted import (
     Plant,
+    believe_a_fence_that_is_being_written,
     believe_one_absence,
     confirm_a_copy_early,
     count_the_replaced,
@@ -31,13 +32,14 @@ from tests.simulation.planted import (
 from tests.simulation.planted_features import answer_v3_adds_before_the_sync
 from tests.simulation.seeds import first_seeds
 
-from geminga_ledger import LedgerConfig
+from geminga_ledger import LedgerConfig, LedgerWriter
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import Storage
 from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 
@@ -64,6 +66,12 @@ SIZES = (
 # So slow that power is cut within a sync more often than not, and that tears what it can.
 SLOW_DISK = DiskConditions(sync_s_min=0.005, sync_s_max=0.05, torn_probability=0.9)
 VERY_SLOW_DISK = DiskConditions(sync_s_min=0.05, sync_s_max=0.1)
+# Of those who take over from a writer that is mostly at rest: how far apart they begin, and when
+# the power fails, before the fence is durable or soon after that.
+APPEND_PROBABILITY = 0.1
+RIVALS_APART_S_MAX = 0.02
+FENCED_S_MAX = 0.1
+FENCED_SIZES = (Sizes(1, 1, 1), Sizes(2, 2, 2), Sizes(3, 3, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +258,52 @@ def run_losses(seed: int) -> Outcome[None]:
     return simulate(seed, partial(losses, 4))
 
 
+class Hesitant(Owner):
+    """Writes a little now and then: much of what it owns is empty, or at rest, for a while."""
+
+    def _append_some(self, host: Host, writer: LedgerWriter) -> None:
+        if host.random.random() < APPEND_PROBABILITY:
+            super()._append_some(host, writer)
+
+
+async def fences(rounds: int, sizes: Sizes) -> None:
+    """Two take over at once what somebody else has hardly begun to write, from bookies whose
+    journals are slow, and soon the power fails everywhere: what either was told of a fence holds,
+    and the writer, who goes on, finds it."""
+    async with World() as world:
+        chance = world.loop.stream("fences")
+        storage = Storage(world, sizes.ensemble)
+        history = History()
+        await storage.open()
+        for number in range(rounds):
+            owner = world.host(f"owner-{number}")
+            owner.start(Hesitant(storage, history, sizes).run)
+            await asyncio.sleep(REST_S_MAX * (1 + chance.random()))
+            for bookie in storage.bookies:
+                for journal in storage.journals(bookie):
+                    journal.conditions = VERY_SLOW_DISK
+            for name in ("one", "other"):
+                rival_host = world.host(f"rival-{number}-{name}")
+                rival_host.start(partial(rival, storage=storage, history=history))
+                await asyncio.sleep(chance.random() * RIVALS_APART_S_MAX)
+            await asyncio.sleep(chance.random() * FENCED_S_MAX)
+            storage.cut_power(0.05)
+            await asyncio.sleep(REST_S_MAX)
+            for bookie in storage.bookies:
+                for journal in storage.journals(bookie):
+                    journal.conditions = world.disk_conditions
+        await recover_and_read_all(storage, [history])
+
+
+def run_fences(seed: int) -> Outcome[None]:
+    return simulate(seed, partial(fences, 6, Random(seed).choice(FENCED_SIZES)))
+
+
+@pytest.mark.parametrize("first", first_seeds("ledgers: fences", SEEDS_A_TEST))
+def test_a_fence_that_somebody_was_told_of_outlives_the_power(first: int) -> None:
+    list(results(run_fences, range(first, first + SEEDS_A_TEST)))
+
+
 @pytest.mark.parametrize(
     ("plant", "tell"),
     [
@@ -257,6 +311,7 @@ def run_losses(seed: int) -> Outcome[None]:
         (confirm_a_copy_early, run),
         (believe_one_absence, run),
         (count_the_replaced, run_losses),
+        (believe_a_fence_that_is_being_written, run_fences),
         pytest.param(
             answer_v3_adds_before_the_sync,
             partial(run, over_v3=True),
