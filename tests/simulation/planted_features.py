@@ -8,8 +8,9 @@ import pytest
 
 from geminga.consumers.chunks import PendingChunks
 from geminga_bookie.sessions.v3_adds import V3Adds
-from geminga_broker.managed_ledger import cursor_state
+from geminga_broker.managed_ledger import broker_entry_metadata, cursor_state
 from geminga_broker.managed_ledger.acknowledged import Words
+from geminga_broker.managed_ledger.broker_entry_metadata import NO_INDEX, StampedLog
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.managed_ledger import CHANGE_DEADLINE_S, ManagedLedger
@@ -47,6 +48,17 @@ def seek_an_entry_behind(patch: pytest.MonkeyPatch) -> None:
         return reader.chain.next_after(await honest(reader, is_reached, after=after))
 
     patch.setattr(LogReader, "first_where", one_further)
+
+
+def believe_the_index_of_the_record(patch: pytest.MonkeyPatch) -> None:
+    """Brokers that take a topic over go on with the index in its record, which is older than the
+    last entry."""
+    honest = broker_entry_metadata._last_index
+
+    async def last_index(stored: StampedLog, *, is_sure: bool) -> int:
+        return await honest(stored, is_sure=True) if is_sure else NO_INDEX
+
+    patch.setattr(broker_entry_metadata, "_last_index", last_index)
 
 
 def forget_parts_of_batches(patch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from tests.simulation.features.batch_acks import BatchAcks
 from tests.simulation.features.chunks import ENTRY_BYTES_MAX, Chunks
 from tests.simulation.features.ending import Ending
 from tests.simulation.features.expiry import CHECK_S, Expiry
+from tests.simulation.features.indexed import INTERCEPTORS, Indexed
 from tests.simulation.features.making import Making
 from tests.simulation.features.non_persistent import NonPersistent
 from tests.simulation.features.quotas import Quotas
@@ -33,6 +34,7 @@ from tests.simulation.features.strangers import Strangers
 from tests.simulation.features.throttling import Throttling
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.planted_features import (
+    believe_the_index_of_the_record,
     delete_no_cursor,
     dispatch_without_a_limit,
     evict_half_of_a_backlog,
@@ -72,7 +74,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 SEEDS_A_TEST = 5
 ALL: tuple[type[Errand], ...] = (
     *(Seeking, BatchAcks, Chunks, Ending, Expiry),
-    *(NonPersistent, Quotas, Throttling, Strangers, Refusing, Making),
+    *(NonPersistent, Quotas, Throttling, Strangers, Refusing, Making, Indexed),
 )
 ERRANDS = {each.name: each for each in ALL}
 ERRANDS_A_SEED_MAX = 4
@@ -215,7 +217,9 @@ async def story(
 ) -> Summary:
     """``live_through`` in a world of its own, and its checks."""
     async with World() as world:
-        cluster = Cluster(world, shape, config=CONFIG)
+        interceptors = INTERCEPTORS if Indexed in chosen else ()
+        config = replace(CONFIG, broker_entry_metadata_interceptors=interceptors)
+        cluster = Cluster(world, shape, config=config)
         cluster.client_options.clear()  # errands send without waiting for room
         await cluster.open()
         for errand in chosen:
@@ -296,6 +300,7 @@ def test_features_keep_what_they_promise_under_faults(first: int) -> None:
         (publish_without_a_limit, "throttling", Weather.CALM),
         (dispatch_without_a_limit, "throttling", Weather.CALM),
         (evict_half_of_a_backlog, "quotas", None),
+        (believe_the_index_of_the_record, "indexed", None),
         (send_what_is_not_kept_twice, "non-persistent", Weather.CALM),
         (let_all_be_exclusive, "strangers", None),
     ],
