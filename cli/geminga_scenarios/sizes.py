@@ -62,6 +62,7 @@ LEDGERS: Knobs = {
 BROKER: Knobs = {
     "cache.cache_bytes_max": (16 * KIB, 1),
     "policies.log.ledger_bytes_max": (8 * KIB, KIB),
+    "policies.log.ledger_entries_max": (100, 3, 1),
     "policies.log.cursor_ledger_entries_max": (50_000, 3, 1),
     "policies.log.cursor_ranges_max": (3, 1),
     "policies.log.read_bytes_max": (2 * KIB, 1),

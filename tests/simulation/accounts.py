@@ -31,6 +31,31 @@ async def check_accounts(cluster: Cluster) -> None:
     check_bookies(cluster.storage)
 
 
+async def until_trimmed(cluster: Cluster) -> None:
+    """Return when no topic has a ledger that all of its subscriptions have passed: soon, where
+    nothing fails. Nobody asks for that, and only a broker's load of a topic repairs what keeps it
+    from trimming."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + SETTLED_S
+    while kept := _needless(cluster):
+        if loop.time() > deadline_s:
+            raise InvariantViolated(f"nobody needs it, and it is not deleted: {kept}")
+        await asyncio.sleep(LOOK_S)
+
+
+def _needless(cluster: Cluster) -> str:
+    """What a topic's log has that is to be deleted; empty for nothing."""
+    for broker, is_alive in cluster.serving():
+        for topic in broker.topics.loaded if is_alive else ():
+            log = topic._log
+            if log is not None and not log.is_fenced:
+                trimmer = log._trimmer
+                needless = trimmer._trimmable(trimmer.retention)
+                if needless or trimmer._recorded.has_garbage:
+                    return f"{topic.name} of {broker.address.broker_id}: {needless}"
+    return ""
+
+
 def _owed(cluster: Cluster) -> str:
     """What a broker or a proxy still counts as asked for and not answered; empty for nothing."""
     for broker, _ in cluster.serving():

@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.accounts import check_accounts
+from tests.simulation.accounts import check_accounts, until_trimmed
 from tests.simulation.harm import patience, with_bad_disks
 from tests.simulation.listened import listen
 from tests.simulation.planted import (
@@ -79,6 +79,9 @@ SEND_S = 5.0
 # Faults go on while messages are sent, and so long at the most.
 FAULTY_S = 15.0
 DOWN_S_MAX = 1.0
+SETTLERS = 2
+# In so many seeds it is waited for that brokers delete what nobody needs any more.
+TRIMMED_SHARE = 0.5
 # The last messages are acknowledged within so long.
 ACKNOWLEDGED_S = 0.2
 # A broker that stands still for so long has lost its topics to another when it goes on.
@@ -172,7 +175,8 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
             settling = [
                 tasks.create_task(take_in(shared, log)),
                 tasks.create_task(take_in(failover, queue)),
-                tasks.create_task(settle_some(shared, log)),
+                # What one acknowledges while the other's is being written is not written yet.
+                *(tasks.create_task(settle_some(shared, log)) for _ in range(SETTLERS)),
                 tasks.create_task(ask_for_the_last(shared, log)),
                 tasks.create_task(ask_for_the_last(failover, queue)),
                 tasks.create_task(settle_all(failover, queue)),
@@ -197,6 +201,8 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
         await until_delivered(log)
         await until_delivered(queue)
         await cluster.storage.check_all_serve()
+        if chance.random() < TRIMMED_SHARE:
+            await until_trimmed(cluster)
         # In the middle of the last acknowledgements, or soon after: nothing but what was confirmed
         # by then is settled.
         await asyncio.sleep(chance.random() * ACKNOWLEDGED_S)

@@ -44,6 +44,8 @@ QUEUE_SIZES = (1, 3, 20)
 STEPS_MAX = 10
 PAUSE_S_MAX = 0.4
 SEEK_SHARE = 0.4
+# Before so many seeks, what came is acknowledged.
+ACKNOWLEDGING_SHARE = 0.5
 
 # From the first of these messages to the last one.
 Range = tuple[int, int]
@@ -130,11 +132,19 @@ class Trail:
             return
         # What came meanwhile is from before the move, or from behind it, or both in this order.
         lasts: set[int] = set()
+        is_from_before = True
+        before = self.lasts
         for number in during:
+            is_first = any(first <= number <= last for first, last in self.floors)
+            is_from_before &= number - 1 in before or is_first
+            before = {number}
             is_next = number - 1 in lasts
             lasts = {number} if is_next or target[0] <= number <= target[1] else set()
+        # Where all may be from before, though the last of it is where the seek leads, what is
+        # behind the move may still be to come, from there on.
+        is_begun = bool(lasts) and not is_from_before
         self.floors, self.lasts, self.acknowledged = [target], lasts, 0
-        if not self.repeats and lasts:
+        if not self.repeats and is_begun:
             self.floors = []
 
     def acknowledging(self, upto: int, *, is_confirmed: bool) -> None:
@@ -230,6 +240,12 @@ class Seeking(Errand):
 
     async def _seek(self, walker: Consumer[bytes] | Reader[bytes], trail: Trail) -> None:
         to, what, target = self._aim(trail)
+        if isinstance(walker, Consumer) and self.chance.random() < ACKNOWLEDGING_SHARE:
+            # The broker is told of it soon, and not once the subscription has been moved.
+            number = max(trail.lasts, default=-1)
+            if number in trail.known:
+                trail.acknowledging(number, is_confirmed=False)
+                walker.ack_cumulative(trail.known[number])
         trail.seeking(what, target)
         try:
             await walker.seek(to)
