@@ -117,6 +117,23 @@ async def test_a_read_only_bookie_stands_elsewhere_and_comes_back() -> None:
     assert not {WRITABLE, READ_ONLY} & set(coordination.zookeeper.tree.values())
 
 
+async def test_what_changes_while_it_registers_is_registered_next() -> None:
+    coordination, mode = bookie_session(), Mode()
+    async with make_registration(coordination, mode) as registration:
+
+        def change(verb: str, path: str) -> None:
+            if (verb, path) == ("create", READ_ONLY):
+                mode.is_read_only = False
+                registration.review()
+
+        mode.is_read_only = True
+        registration.review()
+        coordination.before = change
+        await settle()
+        assert coordination.zookeeper.tree.exists(WRITABLE)
+        assert coordination.zookeeper.tree.exists(READ_ONLY) is None
+
+
 async def test_a_bookie_says_once_where_it_is_registered(caplog: pytest.LogCaptureFixture) -> None:
     """Not that its node says something else, nor that it was looked for in vain."""
     caplog.set_level(logging.INFO)

@@ -94,6 +94,25 @@ async def test_many_acknowledgements_share_few_writes(
     await closed(cursor)
 
 
+async def test_who_acknowledges_during_a_write_is_told_when_the_next_one_is_durable(
+    factory: ManagedLedgerFactory, log: ManagedLedger, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    cursor, told = await created(factory, log), list[int]()
+    ledgers.is_prompt = False
+    for entry_id in (0, 1):
+        cursor.acknowledged.acknowledge(0, entry_id)
+        cursor.changed(lambda _, entry_id=entry_id: told.append(entry_id))  # type: ignore[misc]  # mypy cannot infer it
+        await settle()
+    ledgers.writers[-1].confirm()
+    await settle()
+    assert told == [0]
+    ledgers.writers[-1].confirm()
+    await settle()
+    assert told == [0, 1]
+    ledgers.is_prompt = True
+    await closed(cursor)
+
+
 async def test_a_cursor_that_is_not_durable_confirms_at_once(
     factory: ManagedLedgerFactory, log: ManagedLedger
 ) -> None:

@@ -26,11 +26,12 @@ from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.internal_stats import log_stats
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.recorded_chain import RecordedChain
 from geminga_broker.managed_ledger.retention import FOR_EVER, Retention
 from geminga_broker.managed_ledger.store import GARBAGE_PROPERTY
 from geminga_ledger import Ledgers, NotEnoughBookies
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
-from geminga_runtime.coordination import Coordination
+from geminga_runtime.coordination import ConnectionLost, Coordination
 from geminga_simulation.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
@@ -285,6 +286,26 @@ async def test_without_zookeeper_nothing_is_deleted(
     await reconnect("broker")
     await scene.log.trim()
     assert sorted(scene.ledgers.entries) == [1]
+
+
+async def test_what_could_not_be_trimmed_is_trimmed_by_the_next_sweep(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def lose(*_: object) -> None:
+        raise ConnectionLost("no answer")
+
+    scene.log.retention = Retention(FOR_EVER, FOR_EVER)
+    await scene.publish(b"a", b"b", b"c")
+    scene.log.retention = Retention()
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordedChain, "remove", lose)
+        scene.log.sweep()
+        await scene.settle()
+    assert "not trimmed" in caplog.text
+    assert scene.ids() == [0, 1]
+    scene.log.sweep()
+    await scene.settle()
+    assert scene.ids() == [1]
 
 
 async def test_a_log_that_another_broker_has_is_not_trimmed(
