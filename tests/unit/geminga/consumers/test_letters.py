@@ -110,6 +110,18 @@ async def test_a_message_that_was_delivered_too_often_is_dead_when_it_comes(
     assert published_to(broker) == ["persistent://public/default/graveyard"]
 
 
+async def test_messages_that_are_dead_when_they_come_make_room_for_others(
+    client: Client, broker: FakeBroker
+) -> None:
+    await client.consumer(
+        "orders", "s", type="shared", receiver_queue_size=4, dead_letters=DeadLetterPolicy(2)
+    )
+    await until(lambda: broker.permits == 4)
+    for entry_id in range(4):
+        broker.deliver(entry_id, b"bad", redelivery_count=3)
+    await until(lambda: broker.permits == 4 + 4)
+
+
 async def test_a_message_that_is_not_acknowledged_in_time_becomes_a_dead_letter(
     client: Client, broker: FakeBroker
 ) -> None:

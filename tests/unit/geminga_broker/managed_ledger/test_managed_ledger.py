@@ -121,22 +121,6 @@ async def test_what_a_failed_writer_had_not_confirmed_goes_to_the_next_ledger(
         assert [span.entries for span in log.chain.spans] == [1, 3]
 
 
-async def test_what_a_writer_that_fails_as_it_ends_had_not_confirmed_comes_first(
-    coordination: Coordination, settle: Settle
-) -> None:
-    listener, ledgers = NotedListener(), MemoryLedgers(is_prompt=False)
-    async with log_over(logs_over(coordination, ledgers), listener) as log:
-        log.append_all(pending(b"a"))
-        rolling = asyncio.ensure_future(log.roll_over())
-        await settle()
-        log.append_all(pending(b"b"))
-        ledgers.writers[0].fail(AppendTimedOut(0, 0, 60.0))
-        await settle()
-        ledgers.writers[1].confirm()
-        await rolling
-        assert [payload for _, payload in listener.appended] == [b"a", b"b"]
-
-
 async def test_a_fenced_log_takes_nothing_more(coordination: Coordination) -> None:
     listener, ledgers = NotedListener(), MemoryLedgers(is_prompt=False)
     async with log_over(logs_over(coordination, ledgers), listener) as log:

@@ -15,7 +15,8 @@ from tests.unit.geminga_broker.clients_and_logs import (
     cursor_over,
 )
 
-from geminga_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed
+from geminga_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed, StorageUnavailable
+from geminga_broker.managed_ledger.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
@@ -314,6 +315,20 @@ async def test_a_seek_begins_counting_anew() -> None:
     await subscription.seek(Position(1, 0))
     _, session = await joined(subscription, SHARED)
     assert session.messages() == [(Position(1, 0), 0), (Position(1, 1), 0)]
+
+
+async def test_a_seek_that_fails_is_over() -> None:
+    def fail(*_: object) -> None:
+        raise StorageUnavailable("no bookie answers")
+
+    subscription = subscription_over(MemoryLog((1, 2)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Acknowledged, "reset", fail)
+        with pytest.raises(StorageUnavailable):
+            await subscription.seek(Position(1, 1))
+    await joined(subscription, SHARED)
+    await subscription.seek(Position(1, 1))
+    assert subscription.mark_delete == Position(1, 0)
 
 
 async def test_counts_that_nobody_has_looked_at_are_forgotten_by_a_seek_too() -> None:
