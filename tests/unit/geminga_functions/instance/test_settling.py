@@ -10,7 +10,7 @@ import pytest
 
 import geminga
 from geminga.messages import BatchAcks, Delivery
-from geminga_functions.instance.settling import Ahead, id_text
+from geminga_functions.instance.settling import Ahead, Pending, id_text
 from geminga_functions.instance.status import Counters
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_simulation.clock import SimulatedClock
@@ -71,3 +71,33 @@ async def test_what_may_come_again_is_not_taken_for_acknowledged() -> None:
     ahead = Ahead(200, counters, clock)
     assert not await ahead.acknowledge(cast(geminga.Consumer[bytes], consumer), [])
     assert counters.system_exceptions == 1
+
+
+class Settled:
+    """A consumer that notes what becomes of its message."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def ack(self, _: object) -> None:
+        self.told.append("acknowledged")
+
+    def nack(self, _: object) -> None:
+        self.told.append("refused")
+
+
+@pytest.mark.parametrize("failed", [0, 1, 2])
+def test_a_message_of_which_one_result_was_not_stored_comes_again(failed: int) -> None:
+    consumer = Settled()
+    pending = Pending(
+        cast(geminga.Message[bytes], None),
+        cast(geminga.Consumer[bytes], consumer),
+        Counters(SimulatedClock()),
+        3,
+        True,  # noqa: FBT003 - made for each message
+        None,
+    )
+    for number in range(3):
+        assert consumer.told == []
+        pending.published(geminga.ConnectionLost("cut") if number == failed else None)
+    assert consumer.told == ["refused"]
