@@ -11,6 +11,7 @@ from math import ceil
 # one likes.
 SHARES = {
     "autorecovery": 50,
+    "autorecovery: losses": 10,
     "careless clients": 15,
     "bookies": 15,
     "client": 1,  # of 77 clients

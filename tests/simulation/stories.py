@@ -17,6 +17,7 @@ from geminga_simulation.simulate import Outcome
 # told besides.
 STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "autorecovery": ("test_autorecovery", {}),
+    "autorecovery: losses": ("test_autorecovery:run_losses", {}),
     "careless clients": ("test_careless", {}),
     "bookies": ("test_bookies", {}),
     "client": ("test_client", {}),

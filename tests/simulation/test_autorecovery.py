@@ -40,6 +40,8 @@ from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_scenarios.verdicts import raise_failures, results
+from geminga_simulation.conditions import DiskConditions
+from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
@@ -62,6 +64,13 @@ READS_MAX = 200
 ADMINISTERED, ALONE = 0.5, 0.3
 ADMINISTRATORS = 2
 MEDDLING_S_MAX = 8.0
+# Two bookies are lost so soon one after the other; reads of what is copied take their time.
+LOST, LOST_LEDGERS = 2, 12
+APART_S_MAX = 3.0
+SLOW_DISK = DiskConditions(access_s_max=0.1, uncached_probability=0.9)
+NEVER_LOOKING = replace(
+    EAGER, auditor_periodic_bookie_check_interval_s=0.0, auditor_periodic_check_interval_s=0.0
+)
 SIZES = (
     *(Sizes(2, 2, 1), Sizes(3, 2, 1), Sizes(2, 2, 2)),
     *(Sizes(3, 3, 2), Sizes(3, 2, 2), Sizes(4, 3, 2)),
@@ -348,6 +357,46 @@ async def _write_to_all(writers: Sequence[LedgerWriter], history: History) -> No
         await writer.drained()
         if writer.failure is not None:
             raise InvariantViolated(f"a living writer was stopped: {writer.failure}")
+
+
+async def two_losses() -> None:
+    """Two bookies go for good, one soon after the other: the second one while what was on the first
+    is being copied. Nobody looks everything through, which would find what was overlooked."""
+    async with World(disk=SLOW_DISK) as world:
+        chance = world.loop.stream("losses")
+        storage = RecoveringStorage(world, LOST + 4, NEVER_LOOKING)
+        history = History()
+        await storage.open()
+        host = world.host("inspector")
+        host.start(lambda _: asyncio.Event().wait())
+        async with asyncio.timeout(SETTLE_S):
+            await host.run(_write_and_close(host, storage, history))
+            await host.run(until_whole(host, storage, history))
+            for bookie in chance.sample(storage.bookies, LOST):
+                _lose(bookie)
+                await asyncio.sleep(chance.random() * APART_S_MAX)
+            # A session that fell silent is over by then, and its ledgers are marked.
+            await asyncio.sleep(2 * SESSION_TIMEOUT_S_DEFAULT)
+            await host.run(until_whole(host, storage, history))
+        _raise_failures(world)
+
+
+async def _write_and_close(host: Host, storage: Storage, history: History) -> None:
+    async with storage.ledgers(host) as ledgers:
+        writers = [await _begin(ledgers, history) for _ in range(LOST_LEDGERS)]
+        await _write_to_all(writers, history)
+        for writer in writers:
+            await writer.close()
+            history.end(writer.ledger_id, writer.last_confirmed)
+
+
+def run_losses(seed: int) -> Outcome[None]:
+    return simulate(seed, two_losses)
+
+
+@pytest.mark.parametrize("first", first_seeds("autorecovery: losses", SEEDS_A_TEST))
+def test_what_is_lost_while_other_copies_are_made_is_copied_too(first: int) -> None:
+    list(results(run_losses, range(first, first + SEEDS_A_TEST)))
 
 
 def _crash_silently(bookie: Host) -> None:
