@@ -9,7 +9,7 @@ GemingaError
     ├── ProducerHeldByQuota, ProducerRefusedByQuota
     ├── NotAllowed, InvalidRequest, PatternRefused, ServiceNotReady
     ├── StorageUnavailable
-    │   └── EntryDamaged
+    │   └── EntryDamaged, LedgerGone
     └── TooManyRequests
 """
 
@@ -189,6 +189,10 @@ class StorageUnavailable(BrokerError):
 
 class EntryDamaged(StorageUnavailable):
     """Every copy of an entry is damaged: it stays away until somebody repairs one."""
+
+
+class LedgerGone(StorageUnavailable):
+    """A ledger was deleted: trimmed since, or by somebody who should not have."""
 
 
 class TooManyRequests(BrokerError):

@@ -157,4 +157,20 @@ ONCE_FAILED = (
         "geminga_runtime/test_service.py"
         "::test_work_whose_cleaning_up_fails_when_it_is_cancelled_ends_all_the_same",
     ),
+    OnceFailed(
+        "logs",
+        1,
+        "2026-11-27",
+        "a log with message indexes did not open any more where somebody had deleted its last ledger",
+        "geminga_broker/managed_ledger/test_broker_entry_metadata.py"
+        "::test_messages_in_a_ledger_that_somebody_deleted_count_as_one_each",
+    ),
+    OnceFailed(
+        "logs",
+        5000,
+        "2026-11-27",
+        "two terminated a log, one failed, and entries were stored behind the end the other told",
+        "geminga_broker/managed_ledger/test_termination.py"
+        "::test_a_log_that_two_terminate_takes_nothing_while_one_of_them_may_succeed",
+    ),
 )

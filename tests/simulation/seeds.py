@@ -30,6 +30,7 @@ SHARES = {
     "ledgers: losses": 15,
     "ledgers: power cuts": 15,
     "ledgers over V3": 15,
+    "logs": 25,
     "many brokers": 25,
     "messaging": 50,
     "operators": 20,

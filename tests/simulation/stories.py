@@ -36,6 +36,7 @@ STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "ledgers: losses": ("test_ledgers:run_losses", {}),
     "ledgers: power cuts": ("test_ledgers:run_power_cuts", {}),
     "ledgers over V3": ("test_ledgers", {"over_v3": True}),
+    "logs": ("test_logs", {}),
     "many brokers": ("test_many_brokers", {}),
     "messaging": ("test_messaging", {}),
     "operators": ("test_operators", {}),

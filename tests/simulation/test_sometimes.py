@@ -30,6 +30,7 @@ SEEDS = {
     "ledgers over V3": 30,
     "ledgers: losses": 10,
     "ledgers: power cuts": 20,
+    "logs": 100,
     "many brokers": 40,
     "messaging": 100,
     "operators": 40,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from geminga_broker.errors import EntryDamaged
+from geminga_broker.errors import EntryDamaged, LedgerGone
 from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.chain import LedgerChain
 from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR, Interceptor
@@ -130,8 +130,9 @@ class BrokerEntryMetadata:
 async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
     """The index in the last entry that has one; -1 where there is none.
 
-    ``is_sure``: where the last entry has none, no other has. Entries that are damaged count as one
-    message each: what they were nobody knows.
+    ``is_sure``: where the last entry has none, no other has. Entries that are damaged, or were in a
+    ledger that is gone, count as one message each: what they were nobody knows. A log must open
+    without them: others are published to it and read from it all the same.
     """
     lost = 0
     looked_at = 0
@@ -147,11 +148,15 @@ async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
                 log.warning("no index", extra={"log": stored.name, "error": str(error)})
                 lost += 1
                 continue
+            except LedgerGone as error:
+                log.warning("no index", extra={"log": stored.name, "error": str(error)})
+                lost += entry_id + 1
+                break
             index = index_of(payload)
             if index is not None:
                 return index + lost
-            break
-        if is_sure and looked_at > lost:
+            if is_sure:
+                return NO_INDEX
             break
     return NO_INDEX
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from geminga_broker.errors import EntryDamaged, StorageUnavailable
+from geminga_broker.errors import EntryDamaged, LedgerGone, StorageUnavailable
 from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_broker.managed_ledger.log_cache import LogCache
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, EntryId, Position
-from geminga_ledger import EntryCorrupt, LedgerError, LedgerReader, Ledgers
+from geminga_ledger import EntryCorrupt, LedgerError, LedgerReader, Ledgers, NoSuchLedger
 from geminga_runtime.coordination import CoordinationError
 
 
@@ -26,8 +26,8 @@ class LogReader:
     """Reads the log ``name``, which has the ledgers of ``chain`` from the moment it is open.
 
     All that waits for bookies raises ``StorageUnavailable``, also where a ledger was trimmed since
-    (look where the log begins), and of it ``EntryDamaged``. ``fetched_budget`` bounds what is read
-    ahead of those who take it, by all readers of the broker.
+    (look where the log begins), and of it ``EntryDamaged`` and ``LedgerGone``. ``fetched_budget``
+    bounds what is read ahead of those who take it, by all readers of the broker.
     """
 
     __slots__ = (
@@ -152,6 +152,9 @@ class LogReader:
             return await reader.read_entries(entry_ids, bytes_max=self.bytes_max)
         except EntryCorrupt as error:
             raise EntryDamaged(str(error)) from error
+        except NoSuchLedger as error:
+            self.forget(ledger_id)
+            raise LedgerGone(str(error)) from error
         except (LedgerError, CoordinationError) as error:
             self.forget(ledger_id)
             raise StorageUnavailable(str(error)) from error

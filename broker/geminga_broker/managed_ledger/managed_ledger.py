@@ -257,6 +257,8 @@ class ManagedLedger(Service):
         log.warning("ledger failed", extra={"ledger": appender.ledger_id, "error": str(error)})
         self._waiting[:0] = appender.take_pending()
         self._replace(appender)
+        if not self.termination.is_under_way:  # which looks for itself what waits
+            self.go_on()
 
     def fence(self) -> None:
         """Another broker has the log: stop."""
@@ -281,7 +283,11 @@ class ManagedLedger(Service):
         return self._switching is not None and not self._switching.done()
 
     def _switch_soon(self) -> None:
-        if self._appender is None and not self._is_switching and self.termination.at is None:
+        """Go on in a new ledger, unless the log has ended. Where it is about to, only for what it
+        has taken: a ledger that is open when the end is written down would be written behind it."""
+        has_ended = self.termination.at is not None
+        is_ending = self.termination.is_under_way and not self._waiting
+        if self._appender is None and not self._is_switching and not (has_ended or is_ending):
             self._switching = self.spawn(self._switch(), name=f"switch {self.name}")
 
     async def _switch(self) -> None:
@@ -313,7 +319,8 @@ class ManagedLedger(Service):
             span = self.chain.span(appender.ledger_id)
             assert span is not None
             span.closed_at_ms = self._clock.wall_ms()
-            self._finishing = self._finishing[1:]
+            # Not the first: others may have closed it, too, while we waited.
+            self._finishing = tuple(each for each in self._finishing if each is not appender)
 
     async def _begin_ledger(self) -> None:
         appender = await self._new_appender()
@@ -361,8 +368,10 @@ class ManagedLedger(Service):
     async def roll_over(self) -> None:
         """Go on in a new ledger unless the last one has no entry yet.
 
-        Raises ``TopicFenced``, ``StorageUnavailable``.
+        Raises ``TopicFenced``, ``StorageUnavailable``, the latter also while it is terminated.
         """
+        if self.termination.is_under_way:
+            raise StorageUnavailable(f"{self.name} is being terminated")
         spans = self.chain.spans
         if self._appender is not None and (spans[-1].entries or self._appender.pending_count):
             self._replace(self._appender)
@@ -389,6 +398,11 @@ class ManagedLedger(Service):
         self._finishing, self._appender = self._appenders(), None
         await self._close_finishing()
         return not self._waiting
+
+    def go_on(self) -> None:
+        """The log was not terminated: what waits for a ledger gets one."""
+        if self._waiting and not (self.is_fenced or self._is_closing):
+            self._switch_soon()
 
     # Letting go of what nobody needs
 
@@ -429,7 +443,8 @@ class ManagedLedger(Service):
     async def truncate(self) -> None:
         """Move every cursor to the end, then delete all entries there are now.
 
-        What is published meanwhile stays. Raises ``TopicFenced``, ``StorageUnavailable``.
+        What is published meanwhile stays; so does the last ledger of a log that was terminated,
+        which says where it ends. Raises ``TopicFenced``, ``StorageUnavailable``.
         """
         # First: only whole ledgers go, and what comes meanwhile goes to the next one. An entry that
         # came to a ledger behind the cursors would keep all that was there before it.

@@ -26,6 +26,10 @@ class EndingLog(Protocol):
         """Close the ledgers that are open; whether nothing waits for another one."""
         ...
 
+    def go_on(self) -> None:
+        """It was not terminated: what waits for a ledger gets one."""
+        ...
+
     def fence(self) -> None:
         """Another broker has the log."""
         ...
@@ -34,11 +38,12 @@ class EndingLog(Protocol):
 class Termination:
     """Ends ``owner``, whose record is ``recorded``; ``at`` is its last entry once it has ended."""
 
-    __slots__ = ("_is_under_way", "_owner", "_recorded", "at")
+    __slots__ = ("_owner", "_recorded", "_under_way", "at")
 
     def __init__(self, owner: EndingLog, recorded: RecordedChain) -> None:
         self.at: Position | None = None
-        self._is_under_way = False
+        # How many ask for it now: where one fails, the others may still succeed.
+        self._under_way = 0
         self._owner: EndingLog = proxy(owner)
         self._recorded = recorded
 
@@ -46,9 +51,14 @@ class Termination:
         """The record was read."""
         self.at = self._recorded.terminated_at
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the log is about to end: nobody may begin a ledger for entries to come."""
+        return self._under_way > 0 and self.at is None
+
     def check_entries(self) -> None:
         """Raise ``TopicTerminated`` where the log has ended, or is about to."""
-        if self._is_under_way or self.at is not None:
+        if self.is_under_way or self.at is not None:
             raise TopicTerminated
 
     async def terminate(self) -> Position:
@@ -57,7 +67,7 @@ class Termination:
         What was taken is confirmed first. Raises ``TopicFenced``, ``StorageUnavailable``, and then
         more may be taken again.
         """
-        self._is_under_way = True
+        self._under_way += 1
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while self.at is None:
@@ -70,5 +80,7 @@ class Termination:
         except (LedgerError, CoordinationError, TimeoutError) as error:
             raise StorageUnavailable(f"{self._owner.name} was not terminated: {error}") from error
         finally:
-            self._is_under_way = False
+            self._under_way -= 1
+            if self.at is None and not self._under_way:
+                self._owner.go_on()
         return self.at

@@ -268,6 +268,21 @@ async def test_a_damaged_entry_counts_as_one_message(
         assert again.index == 6
 
 
+async def test_messages_in_a_ledger_that_somebody_deleted_count_as_one_each(
+    cluster: Cluster, settle: Settle
+) -> None:
+    async with cluster.log() as log:
+        log.append_all([item(5)])
+        await settle()
+        await log.roll_over()
+        log.append_all([item(1), item(1)])
+    del cluster.ledgers.entries[1]
+    async with cluster.log() as log:
+        await BrokerEntryMetadata(INDEX, SimulatedClock()).recover(log)
+        log.append_all([item(1)])
+    assert cluster.indexes() == [4, 7]
+
+
 async def test_senders_are_told_to_look_at_stamped_entries_and_only_at_those(
     cluster: Cluster, settle: Settle
 ) -> None:

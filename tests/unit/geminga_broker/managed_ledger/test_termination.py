@@ -18,9 +18,10 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import (
 from geminga_broker.errors import StorageUnavailable, TopicFenced, TopicTerminated
 from geminga_broker.managed_ledger.log_state import LogState
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.recorded_chain import RecordedChain
 from geminga_ledger import AppendTimedOut
 from geminga_protocol.records.managed_ledger import managed_ledger_path
-from geminga_runtime.coordination import Coordination
+from geminga_runtime.coordination import ConnectionLost, Coordination
 
 Settle = Callable[[], Awaitable[None]]
 
@@ -87,3 +88,91 @@ async def test_a_log_that_another_broker_has_is_not_terminated(
         with pytest.raises(TopicFenced):
             await log.termination.terminate()
         assert log.is_fenced
+
+
+async def test_a_log_that_two_terminate_takes_nothing_while_one_of_them_may_succeed(
+    coordination: Coordination,
+    ledgers: MemoryLedgers,
+    settle: Settle,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listener = NotedListener()
+    honest, outcomes = RecordedChain.terminate, [ConnectionLost("no answer"), None]
+    both_ask, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def lossy(chain: RecordedChain) -> None:
+        error = outcomes.pop(0)
+        if error is not None:
+            await both_ask.wait()
+            raise error
+        both_ask.set()
+        await may_go_on.wait()
+        await honest(chain)
+
+    monkeypatch.setattr(RecordedChain, "terminate", lossy)
+    async with log_over(logs_over(coordination, ledgers), listener) as log:
+        log.append_all(pending(b"a"))
+        endings = [asyncio.ensure_future(log.termination.terminate()) for _ in range(2)]
+        await settle()
+        with pytest.raises(StorageUnavailable):
+            endings[0].result()
+        with pytest.raises(TopicTerminated):
+            log.append_all(pending(b"late"))
+        may_go_on.set()
+        assert await endings[1] == Position(ledgers.writers[0].ledger_id, 0)
+        await settle()
+        assert [payload for _, payload in listener.appended] == [b"a"]
+
+
+async def test_no_ledger_is_begun_while_a_log_is_terminated(
+    coordination: Coordination,
+    ledgers: MemoryLedgers,
+    settle: Settle,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest, may_go_on = RecordedChain.terminate, asyncio.Event()
+
+    async def slow(chain: RecordedChain) -> None:
+        await may_go_on.wait()
+        await honest(chain)
+
+    monkeypatch.setattr(RecordedChain, "terminate", slow)
+    async with log_over(logs_over(coordination, ledgers)) as log:
+        log.append_all(pending(b"a"))
+        ending = asyncio.ensure_future(log.termination.terminate())
+        await settle()
+        with pytest.raises(StorageUnavailable):
+            await log.roll_over()
+        may_go_on.set()
+        end = await ending
+        await settle()
+        assert [span.ledger_id for span in log.chain.spans] == [end.ledger_id]
+        with pytest.raises(TopicTerminated):
+            log.append_all(pending(b"late"))
+
+
+async def test_what_waits_for_a_ledger_gets_one_where_a_log_is_not_terminated(
+    coordination: Coordination,
+    ledgers: MemoryLedgers,
+    settle: Settle,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listener = NotedListener()
+    ledgers.is_prompt = False
+
+    async with log_over(logs_over(coordination, ledgers), listener) as log:
+
+        async def unavailable(_: object) -> None:
+            raise AppendTimedOut(0, 0, 60.0)
+
+        log.append_all(pending(b"a"))
+        monkeypatch.setattr(type(log), "_close_finishing", unavailable)
+        ending = asyncio.ensure_future(log.termination.terminate())
+        await settle()
+        with pytest.raises(StorageUnavailable):
+            await ending
+        monkeypatch.undo()
+        ledgers.is_prompt = True
+        ledgers.writers[0].fail(AppendTimedOut(0, 0, 60.0))
+        await settle()
+        assert [payload for _, payload in listener.appended] == [b"a"]

@@ -1,0 +1,134 @@
+"""What those were told who write one log, each believing that it is theirs; and what must be there.
+
+Truncations and deletions take a while, and whoever asked for one may never hear the end of it: what
+was stored before may be gone then, what was published after it was over is there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from geminga_broker.managed_ledger.positions import Position
+from geminga_simulation.checkers import OneTruth, check_nothing_invented
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.loop import running_loop
+
+PROPERTY = "number"
+TRUNCATION, DELETION = "truncation", "deletion"
+
+
+@dataclass(slots=True)
+class Deed:
+    """Something that was asked for: when, when that was over, and whether it is known to be done.
+
+    ``value`` is what a property was to be, or what was to take messages out.
+    """
+
+    begin_s: float
+    value: str = ""
+    end_s: float = inf
+    is_done: bool = False
+
+
+@dataclass(slots=True)
+class LogBook:
+    """``found`` in ``check`` are all entries of the log, None for one that is damaged."""
+
+    pushed_s: dict[bytes, float] = field(default_factory=dict[bytes, float])
+    stored: dict[bytes, tuple[Position, float]] = field(
+        default_factory=dict[bytes, "tuple[Position, float]"]
+    )
+    removals: list[Deed] = field(default_factory=list[Deed])
+    settings: list[Deed] = field(default_factory=list[Deed])
+    # Where the log ends for good, as those were told who ended it.
+    end: Position | None = None
+    # Ledgers that somebody deleted, and entries that somebody spoilt, behind everybody's back.
+    deleted: set[int] = field(default_factory=set[int])
+    damaged: set[Position] = field(default_factory=set[Position])
+    # How often what was tried came to an end.
+    deeds: Counter[str] = field(default_factory=Counter[str])
+    truth: OneTruth = field(default_factory=OneTruth)
+
+    def push(self, body: bytes) -> None:
+        """A message is given to a log, which may take it."""
+        self.pushed_s[body] = now_s()
+
+    def store(self, position: Position, body: bytes) -> None:
+        """Its publisher was told that it is stored."""
+        if body in self.stored:
+            raise InvariantViolated(f"{body!r} is stored at {self.stored[body][0]}, and {position}")
+        self.stored[body] = position, now_s()
+        self._check_end(position)
+
+    def read(self, position: Position, body: bytes) -> None:
+        """Somebody read it: all read the same there, and what was sent."""
+        self.truth.observe(position, body)
+        check_nothing_invented(self.pushed_s, [body])
+
+    def terminated(self, last: Position) -> None:
+        """Somebody was told that the log ends here."""
+        self.truth.observe("the end of the log", last)
+        self.end = last
+        for position, _ in self.stored.values():
+            self._check_end(position)
+
+    def _check_end(self, position: Position) -> None:
+        if self.end is not None and position > self.end:
+            raise InvariantViolated(f"{position} is stored behind the end, {self.end}")
+
+    def check(self, found: Mapping[Position, bytes | None], properties: Mapping[str, str]) -> None:
+        """Whether the log has what it must have, and nothing that is gone."""
+        for position, body in found.items():
+            if body is not None:
+                self.read(position, body)
+            elif position not in self.damaged:
+                raise InvariantViolated(f"{position} cannot be read, and nobody spoilt it")
+        twice = [body for body, count in Counter(found.values()).items() if body and count > 1]
+        if twice:
+            raise InvariantViolated(f"stored twice: {twice}")
+        for body, (position, stored_s) in self.stored.items():
+            self._check_stored(found, position, body, stored_s)
+        self._check_property(properties)
+
+    def _check_stored(
+        self, found: Mapping[Position, bytes | None], position: Position, body: bytes, at_s: float
+    ) -> None:
+        if position not in found:
+            may_be_gone = position.ledger_id in self.deleted or any(
+                each.end_s >= self.pushed_s[body] for each in self.removals
+            )
+            if not may_be_gone:
+                raise InvariantViolated(f"{body!r} is gone from {position}: {sorted(found)}")
+        else:
+            if found[position] not in (body, None):
+                raise InvariantViolated(f"{position} has {found[position]!r}, stored was {body!r}")
+            # A log that has ended keeps its last ledger: it says where the end is.
+            is_last = self.end is not None and position.ledger_id == self.end.ledger_id
+            was_removed = any(each.is_done and at_s < each.begin_s for each in self.removals)
+            if was_removed and not is_last:
+                raise InvariantViolated(f"{body!r} at {position} is there, and was taken out")
+
+    def _check_property(self, properties: Mapping[str, str]) -> None:
+        """It is what somebody set, and nobody set another one after that was over; a setting of
+        which nobody heard the end may take place whenever it likes."""
+        value = properties.get(PROPERTY)
+        over_s = -inf
+        if value is not None:
+            (setting,) = (each for each in self.settings if each.value == value)
+            over_s = setting.end_s if setting.is_done else inf
+        for each in self.settings:
+            if not each.is_done or each.begin_s <= over_s:
+                continue
+            may_be_gone = value is None and any(
+                one.value == DELETION and one.end_s >= each.begin_s for one in self.removals
+            )
+            if not may_be_gone:
+                raise InvariantViolated(f"the property is {value}, and {each} came after that")
+
+
+def now_s() -> float:
+    """The time of the world: the clock of a process may go faster or slower."""
+    return running_loop().now_s
