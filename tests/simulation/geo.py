@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,9 @@ from geminga import (
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_cluster.clusters import Clusters
+from geminga_cluster.errors import PartitionedTopicExists, PartitionedTopicNotFound
 from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.clusters import ClusterData
@@ -163,6 +166,22 @@ class GeoClusters:
         await self._change(
             name, replicator_dispatch_rate={name: DispatchRate(messages=messages_per_s)}
         )
+
+    async def limit_schemas(self, name: str, *, takes_new: bool) -> None:
+        """Have cluster ``name`` refuse schemas that the topic has not, or take them again."""
+        await self._change(name, is_allow_auto_update_schema=takes_new)
+
+    async def divide(self, name: str, partitions: int) -> None:
+        """Have a topic with so many partitions in cluster ``name`` by the name of the one that is
+        there; 0: there is none any more."""
+
+        async def change(setup: Coordination) -> None:
+            topics = PartitionedTopics(setup)
+            with suppress(PartitionedTopicExists, PartitionedTopicNotFound):
+                await (topics.create(TOPIC, partitions) if partitions else topics.delete(TOPIC))
+
+        self.world.note(f"the topic has {partitions} partitions in {name}")
+        await self._do(name, change)
 
     async def _change(self, name: str, **policies: Any) -> None:
         self.world.note(f"policies of {name}: {policies}")

@@ -5,11 +5,12 @@ between them break, operators change their minds, and a whole cluster loses some
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import permutations
 from random import Random
 
-from tests.simulation.geo import NAMESPACE, GeoClusters
+from tests.simulation.geo import NAMESPACE, TOPIC, GeoClusters
 from tests.simulation.geo_book import Book
 
 from geminga_broker.broker import Broker
@@ -23,9 +24,17 @@ from geminga_simulation.errors import HostCrashed
 WHOLE_S_MAX = 2.0
 CUT_S_MAX = 2.0
 CHANGED_S_MAX = 3.0
+# Without faults a topic follows its policies so soon.
+FOLLOWED_S = 0.2
 SHORT_DELAY_MS = 1000
 LOW_RATE = 5
-NOWHERE = ClusterData(broker_service_url="pulsar://nowhere:6650")
+# Where a cluster is not: at no host, at no address, nowhere that is told.
+WRONG_RECORDS = (
+    ClusterData(broker_service_url="pulsar://nowhere:6650"),
+    ClusterData(broker_service_url="nowhere"),
+    ClusterData(),
+)
+PARTITIONS = 2
 # A broker that stands still for so long has lost its topics to another, if there is one.
 FREEZE_S_MIN, FREEZE_S_MAX = 7.0, 12.0
 AWAY_S_MAX = 2 * SESSION_TIMEOUT_S_DEFAULT
@@ -69,20 +78,21 @@ async def change_replication(
     geo: GeoClusters, book: Book, changes: int, delaying: str, seconds: float, chance: Random
 ) -> None:
     """Take clusters out and add them again, change where they are, refuse what comes from one,
-    slow replication down, move topics: so many ``changes`` in about so many ``seconds``.
-    ``delaying`` is the cluster whose messages are refused."""
+    slow replication down, move topics, refuse and delete schemas, divide the topic: so many
+    ``changes`` in about so many ``seconds``. ``delaying`` is the cluster whose messages are
+    refused."""
     for _ in range(changes):
         await asyncio.sleep(chance.random() * seconds / changes)
         name = chance.choice(list(geo.clusters))
         remote = chance.choice(geo.others(name))
-        what = chance.randrange(7)
+        what = chance.randrange(10)
         if what < 2:
             book.interrupted.add((name, remote))
             await geo.replicate(name, [each for each in geo.others(name) if each != remote])
             await asyncio.sleep(chance.random() * CHANGED_S_MAX)
             await geo.replicate(name, geo.others(name))
         elif what == 2:
-            await geo.register(name, remote, NOWHERE)
+            await geo.register(name, remote, chance.choice(WRONG_RECORDS))
             await asyncio.sleep(chance.random() * CHANGED_S_MAX)
             await geo.register(name, remote, geo.record(remote))
         elif what in (3, 4):
@@ -94,11 +104,50 @@ async def change_replication(
             await geo.limit_rate(name, LOW_RATE)
             await asyncio.sleep(chance.random() * CHANGED_S_MAX)
             await geo.limit_rate(name, -1)
+        elif what == 6:
+            book.forgetful.add(name)
+            await everywhere(geo.clusters[name], forget_schemas)
+            await everywhere(geo.clusters[name], unload)
+        elif what == 7:
+            await geo.divide(name, PARTITIONS)
+            # Its replicators look again. Not everywhere: where all clusters unload a topic at once
+            # that nobody uses, no replicator is left that asks any of them for it.
+            await everywhere(geo.clusters[remote], unload)
+            await asyncio.sleep(chance.random() * CHANGED_S_MAX)
+            await geo.divide(name, 0)
         else:
-            cluster = geo.clusters[name]
-            for broker in cluster.brokers:
-                with suppress(GemingaError, HostCrashed):
-                    await cluster.do(broker, unload)
+            await everywhere(geo.clusters[name], unload)
+
+
+async def forget_schemas(broker: Broker) -> None:
+    """Delete the versions that the topic's schema has: what was sent with them has none now."""
+    await broker.topics.services.schemas.delete(TOPIC)
+
+
+async def everywhere(cluster: Cluster, what: Callable[[Broker], Awaitable[object]]) -> None:
+    """Have each broker of a cluster do it, if it can."""
+
+    async def do(broker: Broker) -> None:
+        await what(broker)
+
+    for host in cluster.brokers:
+        with suppress(GemingaError, HostCrashed):
+            await cluster.do(host, do)
+
+
+async def refuse_new_schemas(geo: GeoClusters, chance: Random) -> str:
+    """Have a cluster take no schema that it has not; which one. What is sent with another waits for
+    it, and nothing comes past that."""
+    strict = chance.choice(list(geo.clusters))
+    await geo.limit_schemas(strict, takes_new=False)
+    await asyncio.sleep(FOLLOWED_S)
+    return strict
+
+
+async def take_new_schemas(geo: GeoClusters, strict: str, chance: Random) -> None:
+    """Have it take them again after a while."""
+    await asyncio.sleep(chance.random() * CHANGED_S_MAX)
+    await geo.limit_schemas(strict, takes_new=True)
 
 
 async def strike(geo: GeoClusters, strikes: int, seconds: float, chance: Random) -> None:

@@ -13,8 +13,15 @@ RARELY: frozenset[str] = frozenset(
         "geminga._channels.channel:Channel._attached_connection:raise RequestTimedOut",
         "geminga._transport.connection:Connection.request:raise ConnectionLost",
         "geminga._transport.connection_pool:ConnectionPool.get:raise Closed",
+        "geminga._transport.service_urls:_parse_addresses:raise InvalidServiceUrl",
+        "geminga.consumers.entry_reader:EntryReader._wait:except TimeoutError",
+        "geminga.consumers.entry_reader:EntryReader.open:except BaseException",
+        "geminga.consumers.factory:ConsumerFactory.reader:except BaseException",
+        "geminga.consumers.table_view:TableRows.wait_for:raise self.error",
         "geminga.consumers.topic_consumer:TopicConsumer.seek:except BaseException",
         "geminga.consumers.topic_sources:PatternTopics.topics:except BaseException",
+        "geminga.producers.producer:Producer._watch_partitions:except ClientError",
+        "geminga.producers.topic_producer:TopicProducer._start:except ClientError",
         "geminga_autorecovery.auditor:Auditor._audit.visit:except LedgerError",
         "geminga_autorecovery.auditor:Auditor._check:except LedgerError",
         "geminga_autorecovery.copier:_Batch.read:raise EntriesUnreadable",
@@ -69,11 +76,12 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.ownership.brokers:Brokers._keep_load_current:except NodeMissing",
         "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady",
         "geminga_broker.ownership.ownership:Ownership._find_owner:raise ServiceNotReady",
-        "geminga_broker.replication.remote_schemas:RemoteSchemas.learn:except BrokerRefused",
         "geminga_broker.sessions.liveness:Liveness._check_answering:except TimeoutError",
         "geminga_broker.sessions.publishing:ProducerCommands._append:except BrokerError",
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
+        "geminga_broker.topics.topic_schemas:TopicSchemas.admit_producer:raise IncompatibleSchema (2)",  # noqa: E501
+        "geminga_cluster.partitioned_topics:_make_parents:except NodeExists",
         "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
         "geminga_broker.topics.directory:TopicDirectory._left:raise TopicFenced",
         "geminga_broker.topics.producing.deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
@@ -206,9 +214,13 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable (2)",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._look_again:except ClusterUnreachable",  # noqa: E501
+        "geminga_broker.replication.remote_clusters:RemoteClusters.rest:raise ClusterUnreachable (2)",  # noqa: E501
         "geminga_broker.replication.remote_schemas:RemoteSchemas.learn:except SchemaNotFound",
         "geminga_broker.replication.remote_schemas:RemoteSchemas.learn:raise SchemaRefused",
         "geminga_broker.replication.replicator:Replicator._check_partitions:raise PartitionsDiffer",
+        "geminga_broker.schemas.registry:SchemaRegistry._change:raise ServiceNotReady",
+        "geminga_broker.schemas.storage:SchemaStorage._drop_ledger:except CoordinationError",
+        "geminga_broker.schemas.storage:SchemaStorage.delete:raise SchemasChanged",
         "geminga_broker.subscriptions.cursor_reader:CursorReader._fetch:except EntryDamaged",
         "geminga_broker.subscriptions.cursor_reader:CursorReader._fetch_compacted:except EntryDamaged",  # noqa: E501
         "geminga_broker.subscriptions.cursor_reader:CursorReader._fetch_compacted:raise StorageUnavailable",  # noqa: E501

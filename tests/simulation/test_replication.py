@@ -24,7 +24,13 @@ from tests.simulation.geo import (
     tell,
 )
 from tests.simulation.geo_book import LAST_MESSAGES, Book, check, check_schemas
-from tests.simulation.geo_faults import change_replication, cut_links, strike
+from tests.simulation.geo_faults import (
+    change_replication,
+    cut_links,
+    refuse_new_schemas,
+    strike,
+    take_new_schemas,
+)
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.planted_replication import (
     believe_snapshots_alone,
@@ -60,6 +66,8 @@ SEND_S = 5.0
 FAULTY_S = 15.0
 TIME_LIMIT_S = 900.0
 CHANGES_MAX = 3
+# Of the seeds with schemas in so many a cluster takes no new ones at first.
+STRICT_SHARE = 0.5
 SHAPES = (
     Shape(),
     Shape(brokers=2),
@@ -122,6 +130,9 @@ async def live_through(geo: GeoClusters, setting: Setting, book: Book, chance: R
     """Faults while messages flow, then calm."""
     if setting.replication.start_at == "latest":
         await geo.until_replicated()  # what is published before is not sent
+    strict = None
+    if setting.having_schemas and chance.random() < STRICT_SHARE:
+        strict = await refuse_new_schemas(geo, chance)
     book.are_replicating.set()
     async with FaultInjector(geo.world, setting.menu, geo.hosts):
         changes = change_replication(geo, book, setting.changes, setting.delaying, SEND_S, chance)
@@ -129,6 +140,8 @@ async def live_through(geo: GeoClusters, setting: Setting, book: Book, chance: R
             asyncio.create_task(changes),
             asyncio.create_task(strike(geo, setting.strikes, SEND_S, chance)),
         ]
+        if strict is not None:
+            tasks.append(asyncio.create_task(take_new_schemas(geo, strict, chance)))
         cutting = asyncio.create_task(cut_links(geo, chance))
         if not setting.are_links_cut:
             cutting.cancel()

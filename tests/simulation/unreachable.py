@@ -251,6 +251,7 @@ UNREACHABLE: dict[str, str] = {
 # Of what is named above, stories come to these all the same.
 REACHED: frozenset[str] = frozenset(
     {
+        "geminga._transport.service_urls:_parse_addresses:raise InvalidServiceUrl",
         "geminga.producers.topic_producer:TopicProducer._check_size:raise MessageTooLarge (2)",
         "geminga_bookie.disks.identity:_bookie_id:raise BadBookieId (2)",
         "geminga_bookie.disks.space_watch:_measured:except OSError",
@@ -265,14 +266,17 @@ REACHED: frozenset[str] = frozenset(
         "geminga_broker.health:HealthCheck.run:except GemingaError",
         "geminga_broker.policies.follower:PolicyFollower._bring:except NamespaceNotFound",
         "geminga_broker.policies.resolver:PolicyResolver.of:except NamespaceNotFound",
+        "geminga_broker.replication.remote_clusters:RemoteClusters.rest:raise ClusterUnreachable (2)",  # noqa: E501
         "geminga_broker.sessions.lookups:LookupCommands._admitted:raise TooManyRequests",
         "geminga_broker.sessions.topic_listing:TopicListCommands._begin:except BaseException",
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
-        "geminga_broker.sessions.topic_listing:TopicListCommands._check_pattern:raise NotAllowed (2)",
+        "geminga_broker.sessions.topic_listing:TopicListCommands._check_pattern:raise NotAllowed (2)",  # noqa: E501
         "geminga_broker.topic_policies.store:TopicPolicyStore.delete:except NamespaceNotFound",
         "geminga_broker.topics.consuming.admission:Admission.check:raise NotAllowed (2)",
+        "geminga_broker.topics.topic_schemas:TopicSchemas.admit_producer:raise IncompatibleSchema (2)",  # noqa: E501
         "geminga_cluster.partitioned_topics:_create_nodes:except NodeMissing",
+        "geminga_cluster.partitioned_topics:_make_parents:except NodeExists",
         "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
     }
 )
