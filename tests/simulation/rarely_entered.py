@@ -87,6 +87,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.topics.producing.deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
         "geminga_broker.topics.topic_replication:TopicReplication._catch_up:except GemingaError",
         "geminga_functions.cleanup:Cleanup._has_no_state:except geminga.ClientError",
+        "geminga_functions.cluster.heartbeats:Heartbeat.of:except (KeyError, ValueError)",
         "geminga_functions.cluster.leadership:Leadership._lead_on:except (ClientError, TimeoutError)",  # noqa: E501
         "geminga_functions.cluster.membership:Membership.members:except ServerUnreachable",
         "geminga_functions.cluster.membership:Membership.members:raise ClusterUnknown",
@@ -251,8 +252,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_ledger.v3_link:V3Link._connect:raise BookieUnavailable",
         "geminga_ledger.writer:LedgerWriter._changed:raise LedgerFenced (2)",
         "geminga_proxy.lookups:Lookups._answer:except TimeoutError",
-        "geminga_proxy.lookups:Lookups._owner:raise BrokerRefused",
-        "geminga_proxy.lookups:Lookups._owner:raise NotConnected",
         "geminga_proxy.lookups:Lookups._owner:raise NotConnected (2)",
         "geminga_proxy.proxy:Proxy._close_connections:except TimeoutError",
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -52,8 +52,14 @@ NAMES = [FunctionName("public", "default", name) for name in ("one", "two", "thr
 PARALLELISM_MAX = 5
 CHANGES = 20
 CHANGES_S = 25.0
-# Of ten changes so many concern the brokers' topics, strike the leader, and drain a worker.
-UNLOADS, STRIKES, DRAINS = 1, 1, 1
+# Of ten changes so many concern the brokers' topics, strike the leader, drain a worker, and cut one
+# off from all brokers.
+UNLOADS, STRIKES, DRAINS, ISOLATIONS = 1, 1, 1, 1
+# A client asks brokers for half a minute, then it gives up.
+ISOLATED_S_MIN, ISOLATED_S_MAX = 32.0, 45.0
+STOP_S_MAX = 15.0
+# A topic that no function has ever got anything from.
+CONSUMED = "persistent://public/default/consumed"
 # A change that takes longer may come yet; the next one may be at another leader.
 PATIENCE_S = 2.0
 LOOK_S = 0.05
@@ -95,6 +101,8 @@ class Story:
         default_factory=lambda: {name: {None} for name in NAMES}
     )
     versions: int = 0
+    is_isolated: bool = False
+    ending: list[asyncio.Task[None]] = field(default_factory=list["asyncio.Task[None]"])
 
     def leader(self) -> tuple[Host, Leadership] | None:
         """A worker that takes itself for the leader."""
@@ -129,6 +137,8 @@ class Story:
         metadata = FunctionMetaData(version=self.versions)
         metadata.functionDetails.parallelism = self.chance.randint(1, PARALLELISM_MAX)
         metadata.functionDetails.className = f"v{self.versions}"
+        metadata.functionDetails.source.cleanupSubscription = True
+        metadata.functionDetails.source.inputSpecs[CONSUMED].isRegexPattern = False
         return name, self.versions, leadership.put(name, metadata)
 
     def strike(self) -> None:
@@ -157,6 +167,42 @@ class Story:
 
             host.run(drain()).add_done_callback(lambda done: done.cancelled() or done.exception())
 
+    def isolate(self) -> None:
+        """Cut a worker off from all brokers, for longer than its client asks them for anything; it
+        may be told to end meanwhile. One at a time."""
+        if self.is_isolated:
+            return
+        self.is_isolated = True
+        world, host = self.workers.world, self.chance.choice(self.workers.hosts)
+        seconds = self.chance.uniform(ISOLATED_S_MIN, ISOLATED_S_MAX)
+        brokers = [each.name for each in self.workers.cluster.brokers]
+        world.note(f"{host.name} reaches no broker for {seconds:.6f} s")
+        for broker in brokers:
+            world.network.cut(host.name, broker)
+
+        def end() -> None:
+            self.is_isolated = False
+            for broker in brokers:
+                world.network.heal(host.name, broker)
+
+        world.later(seconds, end)
+        if self.chance.randrange(2):
+            self.ending.append(asyncio.create_task(self._end_and_begin(host)))
+
+    async def _end_and_begin(self, host: Host) -> None:
+        """Tell a worker to end, and start it again."""
+        await self.pause_before_end()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S_MAX):
+                await host.stop()
+        if host.is_running:
+            host.kill()
+        host.restart()
+
+    async def pause_before_end(self) -> None:
+        """A worker that is cut off may have noticed or not."""
+        await asyncio.sleep(self.chance.random() * ISOLATED_S_MIN)
+
     async def unload(self) -> None:
         """Have the owner of the topic by which workers elect their leader hand it on."""
 
@@ -182,9 +228,12 @@ class Story:
                 self.strike()
             elif number < UNLOADS + STRIKES + DRAINS:
                 self.drain()
+            elif number < UNLOADS + STRIKES + DRAINS + ISOLATIONS:
+                self.isolate()
             else:
                 await self.change()
             self.workers.notes.check()
+        await asyncio.gather(*self.ending)
 
     async def settle(self) -> None:
         """Wait until everything is as it should be without faults. Raises ``InvariantViolated``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from random import Random
 
 import pytest
 from tests.simulation import once
@@ -18,6 +19,7 @@ from tests.simulation.listened import listen
 from tests.simulation.planted import found_by
 from tests.simulation.seeds import first_seeds
 from tests.simulation.test_client import STORM, Errands
+from tests.simulation.test_features import end_in_order
 
 from geminga_proxy.lookups import Lookups
 from geminga_scenarios.cluster import Cluster, Shape
@@ -32,7 +34,30 @@ SEEDS_A_TEST = 5
 TIME_LIMIT_S = 3000.0
 CLIENTS = 4
 SHAPE = Shape(brokers=2, proxies=2)
+# In so many seeds a proxy reaches no broker for a while.
+ISOLATED_SHARE = 0.5
+ISOLATED_AFTER_S_MAX, ISOLATED_S = 3.0, 35.0
 CALM = FaultMenu(down_s_max=1.0)
+
+
+async def isolate(cluster: Cluster, chance: Random) -> None:
+    """Cut a proxy off from all brokers, for longer than it lets a question wait; it may be told to
+    end meanwhile."""
+    network, proxy = cluster.world.network, chance.choice(cluster.proxies)
+    await asyncio.sleep(chance.random() * ISOLATED_AFTER_S_MAX)
+    cluster.world.note(f"{proxy.name} reaches no broker")
+    for broker in cluster.brokers:
+        network.cut(proxy.name, broker.name)
+    try:
+        await asyncio.sleep(chance.random() * ISOLATED_S)
+        if chance.randrange(2):
+            await end_in_order(proxy)
+            if not proxy.is_running:
+                proxy.restart()
+        await asyncio.sleep(ISOLATED_S)
+    finally:
+        for broker in cluster.brokers:
+            network.heal(proxy.name, broker.name)
 
 
 async def story(menu: FaultMenu) -> frozenset[str]:
@@ -53,6 +78,9 @@ async def story(menu: FaultMenu) -> frozenset[str]:
                 asyncio.TaskGroup() as tasks,
             ):
                 running = [tasks.create_task(errands.run(is_calm=False)) for _ in range(CLIENTS)]
+                chance = world.loop.stream("isolation")
+                if chance.random() < ISOLATED_SHARE:
+                    tasks.create_task(isolate(cluster, chance))
         except ExceptionGroup as group:  # of the errands the first that failed tells why
             raise group.exceptions[0] from group
         await check_accounts(cluster)

@@ -238,6 +238,8 @@ UNREACHABLE: dict[str, str] = {
     "geminga_proxy.connection:ClientConnection._begin": WIRE,
     "geminga_proxy.connection:ClientConnection._connect": WIRE,
     "geminga_proxy.connection:ClientConnection.data_received": WIRE,
+    "geminga_proxy.lookups:Lookups._owner:raise BrokerRefused": WIRE,
+    "geminga_proxy.lookups:Lookups._owner:raise NotConnected": CONFIG,
     "geminga_proxy.part": PROCESSES,
     "geminga_proxy.proxy:Proxy.check_health": PROCESSES,
     "geminga_proxy.targets:Target": CONFIG,
@@ -277,6 +279,7 @@ REACHED: frozenset[str] = frozenset(
         "geminga_broker.topics.topic_schemas:TopicSchemas.admit_producer:raise IncompatibleSchema (2)",  # noqa: E501
         "geminga_cluster.partitioned_topics:_create_nodes:except NodeMissing",
         "geminga_cluster.partitioned_topics:_make_parents:except NodeExists",
+        "geminga_functions.cluster.heartbeats:Heartbeat.of:except (KeyError, ValueError)",
         "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
     }
 )

@@ -50,6 +50,8 @@ START_S_MAX, STOP_S_MAX, KILL_S_MAX = 0.5, 1.0, 0.05
 UNREADABLE_SHARE = 0.02
 # So many calls over REST break on each way.
 BROKEN_SHARE = 0.03
+# Deletions are few.
+BROKEN_DELETIONS_SHARE = 0.3
 # So many of them fail, within so long after their start.
 FAILING_SHARE, FAILS_AFTER_S_MAX = 0.02, 5.0
 COMPACTION_S = 10.0
@@ -237,15 +239,16 @@ class HostCalls:
         async def answered() -> RestAnswer:
             return await self._answer(target, call)
 
-        await self._cross(self._source, target)
+        broken_share = BROKEN_DELETIONS_SHARE if call.method == "DELETE" else BROKEN_SHARE
+        await self._cross(self._source, target, broken_share)
         answer = await self._world.hosts[target].run(answered())
-        await self._cross(target, self._source)
+        await self._cross(target, self._source, broken_share)
         return answer
 
-    async def _cross(self, source: str, target: str) -> None:
+    async def _cross(self, source: str, target: str, broken_share: float) -> None:
         network = self._world.network
         await asyncio.sleep(network.delay_s())
-        if self._chance.random() < BROKEN_SHARE:
+        if self._chance.random() < broken_share:
             raise ServerUnreachable(f"the connection of {source} to {target} broke")
         if not network.reaches(source, target):
             await asyncio.Event().wait()  # until the caller gives up
@@ -266,10 +269,10 @@ class Workers:
 
     async def run_worker(self, host: Host) -> None:
         """The process of a worker, to be started on its host."""
-        while True:
+        while not host.is_stopping:
             try:
                 async with self._worker_process(host):
-                    await asyncio.Event().wait()
+                    await host.until_stopped()
             except GemingaError:
                 await asyncio.sleep(RESTART_S)
 
@@ -329,7 +332,10 @@ class Workers:
         return await self._answer_of_broker(host, call)
 
     async def _answer_of_broker(self, host: Host, call: RestCall) -> RestAnswer:
-        """Stats of a topic, or its compaction; of another broker's topic where to ask."""
+        """Stats of a topic, or its compaction; of another broker's topic where to ask. The topics
+        that functions consume nobody has made: they have no subscriptions to delete."""
+        if call.method == "DELETE":
+            return RestAnswer(404)
         *_, domain, tenant, namespace, topic, what = urlsplit(call.url).path.split("/")
         name = TopicName.parse(f"{domain}://{tenant}/{namespace}/{topic}")
         owner = next(
