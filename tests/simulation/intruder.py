@@ -34,6 +34,7 @@ INTRUSION_EACH_S = 0.6
 SHORT_S_MAX = 1.5
 # Shorter than two requests to ZooKeeper, one after the other.
 FLICKER_S = 0.008
+LOCAL_SHARE = 0.7
 
 
 class Intruder:
@@ -175,8 +176,9 @@ class Intruder:
 
     async def _flicker(self) -> None:
         """Its records go and come again, while brokers cut its bundles and change its policies."""
-        paths = policies_path(str(self._passing)), local_policies_path(str(self._passing))
-        path = self._chance.choice(paths)
+        name = str(self._passing)
+        is_local = self._chance.random() < LOCAL_SHARE
+        path = local_policies_path(name) if is_local else policies_path(name)
         with self._restored(path) as value:
             async with asyncio.TaskGroup() as tasks:
                 cutting = [tasks.create_task(self._cut(each)) for each in self._cluster.brokers]

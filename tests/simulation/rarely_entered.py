@@ -60,6 +60,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.delayed.messages:DelayedMessages._do_work:except BrokerError",
         "geminga_broker.delayed.messages:DelayedMessages.recover:except (LedgerError, CoordinationError)",  # noqa: E501
         "geminga_broker.delayed.messages:DelayedMessages.recover:raise StorageUnavailable",
+        "geminga_broker.load_manager.history:HistoryRecords.read_bundles.read:except (NodeMissing, MalformedRecord)",  # noqa: E501
         "geminga_broker.load_manager.load_manager:LoadManager._renew:except CoordinationError",
         "geminga_broker.managed_ledger.cursor:Cursor._delete_stored:except TAKEN_OVER",
         "geminga_broker.managed_ledger.cursor:Cursor._delete_stored:raise self._not_saved",
@@ -78,6 +79,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.ownership.ownership:Ownership._find_owner:raise ServiceNotReady",
         "geminga_broker.sessions.liveness:Liveness._check_answering:except TimeoutError",
         "geminga_broker.sessions.publishing:ProducerCommands._append:except BrokerError",
+        "geminga_broker.sessions.requests:Requests._run:except TimeoutError",
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
         "geminga_broker.topics.topic_schemas:TopicSchemas.admit_producer:raise IncompatibleSchema (2)",  # noqa: E501
@@ -229,6 +231,7 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.subscriptions.expiring:Expiring._read:except EntryDamaged",
         "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:except BaseException",  # noqa: E501
         "geminga_broker.topics.topic:Topic._close:except TimeoutError",
+        "geminga_broker.topics.topic:Topic._close:except TimeoutError (2)",
         "geminga_functions.cleanup:Cleanup._has_done:except ServerUnreachable",
         "geminga_functions.cluster.heartbeats:Heartbeats._beat:except ClientError",
         "geminga_functions.cluster.heartbeats:Heartbeats.leave:except (ClientError, TimeoutError)",

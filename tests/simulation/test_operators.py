@@ -79,9 +79,10 @@ OPERATED_EACH_S = 0.25
 USED_EACH_S = 0.4
 LOOK_S = 0.05
 ASKED_EACH_S = 0.02
-# Longer than a broker, and a client, waits for an answer.
-AWAY_S = 32.0
-AWAY_SHARE, CUT_OFF_SHARE = 0.3, 0.5
+# Longer than a broker, and a client, waits for an answer; and so long that a broker is in doubt of
+# its session, which ZooKeeper keeps, while requests still wait.
+AWAY_S, DOUBTFUL_S = 32.0, 5.0
+AWAY_SHARE, CUT_OFF_SHARE = 0.5, 0.6
 STOP_S_MAX = 20.0
 TIME_LIMIT_S = 1500.0
 WEATHERS = (FaultMenu(), FaultMenu(coordination=SHAKY_ZOOKEEPER), SHORT_FAULTS)
@@ -261,16 +262,15 @@ async def use_until(client: Client, chance: Random, end_s: float) -> None:
 
 
 async def stay_away(cluster: Cluster, operators: Operators, chance: Random) -> None:
-    """ZooKeeper is away for longer than anybody waits for an answer, in some seeds. Who has brokers
-    split bundles then waits for it."""
+    """ZooKeeper is away for long, in some seeds; brokers are to split bundles just then."""
     if chance.random() >= AWAY_SHARE:
         return
     await asyncio.sleep(LIVE_S / 2 * chance.random())
     cluster.world.note("zookeeper is away")
     cluster.world.zookeeper.go_away()
-    await asyncio.sleep(chance.random())
+    await asyncio.sleep(0.2 + chance.random())
     splitting = asyncio.create_task(operators.split_everywhere())
-    await asyncio.sleep(AWAY_S)
+    await asyncio.sleep(chance.choice((AWAY_S, AWAY_S, DOUBTFUL_S)))
     cluster.world.zookeeper.come_back(keeps_sessions=chance.random() < 0.7)
     await splitting
 
