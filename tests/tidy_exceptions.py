@@ -63,6 +63,7 @@ MAY_IMPORT_THE_CLIENTS_INSIDE = {
     "tests/unit/geminga_functions/instance/test_settling.py": "messages that no broker delivered",
     "tests/unit/geminga_functions/instance/brokers_in_memory.py": "its own messages",
     "tests/simulation/features/chunks.py": "it sends some of a message's chunks",
+    "tests/simulation/features/stranger.py": "it says what no client of ours would",
     "tests/simulation/planted.py": "bugs are planted in it",
     "tests/simulation/planted_features.py": "the same",
     "tests/simulation/reading.py": "readers, a channel each",
