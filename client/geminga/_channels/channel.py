@@ -300,7 +300,11 @@ class Channel(ABC):
         try:
             await asyncio.shield(self._first)
         except asyncio.CancelledError:
+            connection = self._connection
             self.end(Closed(self.title))
+            if connection is not None:
+                # The broker has just accepted the channel, and would refuse it the next time.
+                connection.tell(self._close_command())
             raise
 
     async def close(self) -> None:

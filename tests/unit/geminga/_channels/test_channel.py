@@ -23,6 +23,7 @@ from geminga import (
 )
 from geminga._channels.channel import Channels, ClientOptions
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
+from geminga._transport.connection import Connection
 from geminga._transport.service_urls import BrokerAddress, Route
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
@@ -292,6 +293,22 @@ async def test_opening_that_is_given_up_is_the_end(
     await until(lambda: len(broker.of_type(BaseCommand.CLOSE_CONSUMER)) == 1)
     await asyncio.sleep(60)
     assert attempts(broker) == 1
+
+
+async def test_opening_that_is_given_up_just_when_it_is_done_leaves_nothing_at_the_broker(
+    channel: ConsumerChannel, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attached = ConsumerChannel._resume
+
+    def give_up(resumed: ConsumerChannel, connection: Connection) -> None:
+        attached(resumed, connection)
+        opening.cancel()
+
+    monkeypatch.setattr(ConsumerChannel, "_resume", give_up)
+    opening = asyncio.ensure_future(channel.open())
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await until(lambda: len(broker.of_type(BaseCommand.CLOSE_CONSUMER)) == 1)
 
 
 async def test_channels_that_are_closed_open_nothing(
