@@ -21,8 +21,10 @@ from geminga import (
     Client,
     ClientError,
     Consumer,
+    ConsumerBusy,
     MessageId,
     Producer,
+    ProducerBusy,
     StringSchema,
 )
 from geminga_simulation.errors import InvariantViolated
@@ -33,6 +35,8 @@ MESSAGES = 12
 KEYS = 5
 NACKED_EACH = 4
 RETRY_S = 0.3
+# In storms, so long a producer or consumer is waited for at first, then each time twice as long.
+PATIENCE_S_MIN, PATIENCE_S_MAX = 0.005, 2.0
 # A request is made so often before its error counts; a broken connection costs one. A connection
 # that has gone dark is known to its broker for up to a minute, and until then its consumer, which
 # is on another one now, is not the only one that may unsubscribe.
@@ -75,7 +79,19 @@ class Errand:
             raise InvariantViolated(f"{self.name} hangs") from None
 
     async def _open(self, opening: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        return await (opening() if self.opens_at_once else again(opening))
+        if self.opens_at_once:
+            return await opening()
+        # Who gives up soon, and asks again, finds the place taken by the first attempt as long as
+        # the broker has not heard of that, and no longer.
+        patience_s = PATIENCE_S_MIN
+        while True:
+            try:
+                async with asyncio.timeout(patience_s if patience_s < PATIENCE_S_MAX else None):
+                    return await again(opening)
+            except TimeoutError:
+                patience_s *= 2
+            except (ConsumerBusy, ProducerBusy):
+                await asyncio.sleep(RETRY_S)
 
     async def _publish_and_consume(self, client: Client) -> None:
         topic, late_topic = self.topic, f"{self.topic}-late"

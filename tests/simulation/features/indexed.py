@@ -19,8 +19,8 @@ from geminga_protocol.pulsar.payload import parse_metadata
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_simulation.errors import InvariantViolated
 
-# What brokers of the story write in front of entries, where this errand is told. Not the time: seeks
-# and expiry would go by it, and the models of their errands go by that of publishing.
+# What brokers of the story write in front of entries, where this errand is told. Not the time:
+# seeks and expiry would go by it, and the models of their errands go by that of publishing.
 INTERCEPTORS = (INDEX_INTERCEPTOR,)
 MESSAGES = 60
 BATCH_MAX = 5
