@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
+from geminga import Message
 from geminga.consumers.chunks import PendingChunks
+from geminga.consumers.topic_consumer import TopicConsumer
 from geminga_bookie.sessions.v3_adds import V3Adds
 from geminga_broker.managed_ledger import broker_entry_metadata, cursor_state
 from geminga_broker.managed_ledger.acknowledged import Words
@@ -59,6 +62,18 @@ def believe_the_index_of_the_record(patch: pytest.MonkeyPatch) -> None:
         return await honest(stored, is_sure=True) if is_sure else NO_INDEX
 
     patch.setattr(broker_entry_metadata, "_last_index", last_index)
+
+
+def keep_the_room_of_dead_letters(patch: pytest.MonkeyPatch) -> None:
+    """Consumers ask for no other message in the place of one that they bury when it comes."""
+    honest = TopicConsumer._without_dead
+
+    def without_dead(consumer: TopicConsumer, messages: list[Message[Any]]) -> list[Message[Any]]:
+        left = honest(consumer, messages)
+        consumer.channel.return_permits(len(left) - len(messages))
+        return left
+
+    patch.setattr(TopicConsumer, "_without_dead", without_dead)
 
 
 def forget_parts_of_batches(patch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from tests.simulation.features.chunks import ENTRY_BYTES_MAX, Chunks
 from tests.simulation.features.ending import Ending
 from tests.simulation.features.expiry import CHECK_S, Expiry
 from tests.simulation.features.indexed import INTERCEPTORS, Indexed
+from tests.simulation.features.letters import Letters
 from tests.simulation.features.making import Making
 from tests.simulation.features.non_persistent import NonPersistent
 from tests.simulation.features.quotas import Quotas
@@ -42,6 +43,7 @@ from tests.simulation.planted_features import (
     expire_never,
     forget_parts_of_batches,
     forget_places_in_batches,
+    keep_the_room_of_dead_letters,
     let_all_be_exclusive,
     publish_without_a_limit,
     seek_an_entry_behind,
@@ -74,7 +76,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 SEEDS_A_TEST = 5
 ALL: tuple[type[Errand], ...] = (
     *(Seeking, BatchAcks, Chunks, Ending, Expiry),
-    *(NonPersistent, Quotas, Throttling, Strangers, Refusing, Making, Indexed),
+    *(NonPersistent, Quotas, Throttling, Strangers, Refusing, Making, Indexed, Letters),
 )
 ERRANDS = {each.name: each for each in ALL}
 ERRANDS_A_SEED_MAX = 4
@@ -301,6 +303,7 @@ def test_features_keep_what_they_promise_under_faults(first: int) -> None:
         (dispatch_without_a_limit, "throttling", Weather.CALM),
         (evict_half_of_a_backlog, "quotas", None),
         (believe_the_index_of_the_record, "indexed", None),
+        (keep_the_room_of_dead_letters, "letters", None),
         (send_what_is_not_kept_twice, "non-persistent", Weather.CALM),
         (let_all_be_exclusive, "strangers", None),
     ],

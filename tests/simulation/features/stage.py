@@ -32,6 +32,7 @@ AnswerT = TypeVar("AnswerT")
 # So long faults come, about.
 LIVE_S = 6.0
 RETRY_S = 0.3
+PATIENCE_S_MIN, PATIENCE_S_MAX = 0.005, 1.0
 # Without faults nothing takes so long: a minute passes before a connection gone dark is noticed.
 CALM_S_MAX = 200.0
 
@@ -169,12 +170,16 @@ class Errand(ABC):
 
 
 async def opened(opening: Callable[[], Awaitable[AnswerT]], *fatal: type[ClientError]) -> AnswerT:
-    """A producer, consumer or reader, however often no broker takes it at first. Raises what is
-    ``fatal``."""
+    """A producer, consumer or reader, however often no broker takes it at first, and however often
+    it is given up before one does, sooner at first. Raises what is ``fatal``."""
     deadline_s = asyncio.get_running_loop().time() + CALM_S_MAX
+    patience_s = PATIENCE_S_MIN
     while True:
         try:
-            return await opening()
+            async with asyncio.timeout(patience_s if patience_s < PATIENCE_S_MAX else None):
+                return await opening()
+        except TimeoutError:
+            patience_s *= 2
         except ClientError as error:
             if isinstance(error, fatal):
                 raise
