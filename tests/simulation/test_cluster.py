@@ -198,11 +198,7 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
             for task in passing:
                 task.cancel()
         await asyncio.wait(publishing)
-        await until_delivered(log)
-        await until_delivered(queue)
-        await cluster.storage.check_all_serve()
-        if chance.random() < TRIMMED_SHARE:
-            await until_trimmed(cluster)
+        await settle_down(cluster, chance, log, queue)
         # In the middle of the last acknowledgements, or soon after: nothing but what was confirmed
         # by then is settled.
         await asyncio.sleep(chance.random() * ACKNOWLEDGED_S)
@@ -215,6 +211,15 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
         len(log.settled) + len(queue.settled),
         len(cluster.world.events),
     )
+
+
+async def settle_down(cluster: Cluster, chance: Random, *told: Told) -> None:
+    """Return when what was stored is delivered, and, in some seeds, what is not needed deleted."""
+    for each in told:
+        await until_delivered(each)
+    await cluster.storage.check_all_serve()
+    if chance.random() < TRIMMED_SHARE:
+        await until_trimmed(cluster)
 
 
 async def look_back(cluster: Cluster, log: Told, queue: Told) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import pytest
-from tests.unit.geminga_broker.managed_ledger.stand_ins import QUIET, pending
+from tests.unit.geminga_broker.managed_ledger.stand_ins import (
+    QUIET,
+    MemoryLedgers,
+    NotedListener,
+    log_over,
+    logs_over,
+    pending,
+)
 
 from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.appender import Appender
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_ledger import AppendTimedOut, LedgerClosed, LedgerError, LedgerWriter
+from geminga_runtime.coordination import Coordination
 
 
 class Taker:
@@ -108,3 +117,19 @@ def test_a_failed_writers_unconfirmed_entries_are_given_back_once(
     assert noted.failure is failure
     assert [item[0] for item in appender.take_pending()] == [b"b", b"c"]
     assert appender.take_pending() == []
+
+
+async def test_what_a_ledger_that_fails_as_it_ends_had_not_confirmed_comes_first(
+    coordination: Coordination, settle: Callable[[], Awaitable[None]]
+) -> None:
+    listener, ledgers = NotedListener(), MemoryLedgers(is_prompt=False)
+    async with log_over(logs_over(coordination, ledgers), listener) as log:
+        log.append_all(pending(b"a"))
+        rolling = asyncio.ensure_future(log.roll_over())
+        await settle()
+        log.append_all(pending(b"b"))
+        ledgers.writers[0].fail(AppendTimedOut(0, 0, 60.0))
+        await settle()
+        ledgers.writers[1].confirm()
+        await rolling
+        assert [payload for _, payload in listener.appended] == [b"a", b"b"]
