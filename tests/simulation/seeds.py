@@ -11,9 +11,9 @@ from math import ceil
 # one likes.
 SHARES = {
     "autorecovery": 50,
+    "bookies": 10,
     "autorecovery: losses": 10,
     "careless clients": 15,
-    "bookies": 15,
     "client": 1,  # of 77 clients
     "client storms": 10,
     "cluster": 100,

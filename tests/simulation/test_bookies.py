@@ -47,6 +47,7 @@ STOP_S_MAX = 60.0
 FULL_S = 1.5
 UNREAD_REQUESTS = 40
 UNREAD_BYTES = 64 * KIB
+FORGETFUL_SHARE, SLOW_S_MAX = 0.6, 0.3
 HANGING_DISK = DiskConditions(sync_s_min=3.0, sync_s_max=5.0)
 SIZES = (Sizes(1, 1, 1), Sizes(2, 2, 2), Sizes(3, 3, 2), Sizes(3, 2, 2))
 # Most of what is asked for must be read from a file, which often must be opened for it.
@@ -88,6 +89,8 @@ async def story(menu: FaultMenu, sizes: Sizes, *, is_forgetful: bool) -> Told:
         await storage.open()
         ended, *others = storage.bookies
         async with FaultInjector(world, menu, others):
+            if is_forgetful:
+                _slow_reads(storage)
             world.host("owner").start(writing.run)
             world.host("owner-java").start(Owner(storage, java, sizes, None, java_answers).run)
             read = partial(read_what_goes, storage=storage, history=writing.history)
@@ -108,6 +111,19 @@ async def story(menu: FaultMenu, sizes: Sizes, *, is_forgetful: bool) -> Told:
         raise_failures(world)
         confirmed = sum(last + 1 for last in writing.history.confirmed.values())
         return Told(confirmed, len(writing.deleted), asker.answers)
+
+
+def _slow_reads(storage: Storage) -> None:
+    """While one opens or reads a file, another has time to empty and to remove it."""
+    for bookie in storage.bookies:
+        for name, disk in bookie.devices.items():
+            if name.startswith("ledgers"):
+                disk.conditions = replace(
+                    disk.conditions,
+                    uncached_probability=1.0,
+                    slow_probability=0.1,
+                    slow_s_max=SLOW_S_MAX,
+                )
 
 
 async def _end_hanging(storage: Storage, bookie: Host) -> None:
@@ -157,7 +173,7 @@ def run(seed: int, *, record: bool = False) -> Outcome[Told]:
     """The story of one seed, which also chooses what may go wrong in it."""
     random = Random(seed)
     menu = with_bad_disks(FULL_MENU.drawn(random), random)
-    sizes, is_forgetful = random.choice(SIZES), random.random() < 0.5
+    sizes, is_forgetful = random.choice(SIZES), random.random() < FORGETFUL_SHARE
     return simulate(seed, partial(story, menu, sizes, is_forgetful=is_forgetful), record=record)
 
 
