@@ -125,7 +125,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga._transport.lookup:Lookup._owner:raise TooManyRedirects",
         "geminga.consumers.topic_group:TopicGroup.open:raise self.error",
         "geminga_autorecovery.bookie_recovery:_Recovery._move:except LedgerError",
-        "geminga_autorecovery.bookie_recovery:_Recovery._move:except NoSuchLedger",
         "geminga_autorecovery.bookie_recovery:_holder:except (NodeMissing, MalformedRecord)",
         "geminga_autorecovery.controls:disable:except NodeExists",
         "geminga_autorecovery.copies:_Storing.run:except TimeoutError",
