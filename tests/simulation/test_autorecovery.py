@@ -134,13 +134,7 @@ async def story(
                 await inspector.run(until_whole(inspector, storage, history))
                 for bookie in doomed:
                     if is_administered and sizes.write_quorum > 2:
-                        # Each takes one of three copies away: the third is nobody's to take.
-                        first, second = chance.sample(others, 2)
-                        await asyncio.gather(
-                            inspector.run(repair_unlocked(inspector, history, first.name)),
-                            inspector.run(repair_unlocked(inspector, history, second.name)),
-                        )
-                        await inspector.run(until_whole(inspector, storage, history))
+                        await _take_off_two(inspector, storage, history, others)
                     _lose(bookie)
                     if is_administered:
                         await _meddle(inspector, administration, others)
@@ -154,6 +148,16 @@ async def story(
             len(world.events),
             administration.done,
         )
+
+
+async def _take_off_two(
+    inspector: Host, storage: RecoveringStorage, history: History, bookies: Sequence[Host]
+) -> None:
+    """Two tools that take no locks take ledgers off a bookie each: of three copies one stays."""
+    chance = storage.world.loop.stream("taking off")
+    repair = partial(repair_unlocked, inspector, history)
+    await asyncio.gather(*(inspector.run(repair(each.name)) for each in chance.sample(bookies, 2)))
+    await inspector.run(until_whole(inspector, storage, history))
 
 
 async def _meddle(inspector: Host, administration: Administration, others: Sequence[Host]) -> None:
