@@ -188,7 +188,7 @@ class StorageUnavailable(BrokerError):
 
 
 class EntryDamaged(StorageUnavailable):
-    """Every copy of an entry is damaged: it stays away until somebody repairs one."""
+    """Every copy of an entry is damaged, or none is left: it stays away until one is repaired."""
 
 
 class LedgerGone(StorageUnavailable):

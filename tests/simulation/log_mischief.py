@@ -64,11 +64,15 @@ class LogMischief:
     async def nothing(self) -> None:
         """Others are at work."""
 
+    async def cut_power(self) -> None:
+        """There is no bookie for longer than a change waits."""
+        self._storage.cut_power(HELD_S)
+        await asyncio.sleep(HELD_S)
+
     async def hold(self) -> None:
         """Nobody reaches a bookie, or ZooKeeper, or either, for longer than a change waits."""
-        away = self._chance.choice(
-            (self._bookies, [ZOOKEEPER], [*self._bookies, ZOOKEEPER]),
-        )
+        both = [*self._bookies, ZOOKEEPER]
+        away = self._chance.choice((self._bookies, [ZOOKEEPER], both))
         pairs = [(owner.name, each) for owner in self._owners for each in away]
         for pair in pairs:
             self._world.partition(*pair)

@@ -161,7 +161,7 @@ ONCE_FAILED = (
         "logs",
         1,
         "2026-11-27",
-        "a log with message indexes did not open any more where somebody had deleted its last ledger",
+        "a log with message indexes did not open where somebody had deleted its last ledger",
         "geminga_broker/managed_ledger/test_broker_entry_metadata.py"
         "::test_messages_in_a_ledger_that_somebody_deleted_count_as_one_each",
     ),

@@ -20,6 +20,7 @@ SHARES = {
     "compaction": 20,
     "corruption": 25,
     "corruption: denials": 15,
+    "damage": 15,
     "decommission": 10,
     "delayed": 25,
     "features": 60,

@@ -26,6 +26,7 @@ STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "compaction": ("test_compaction", {}),
     "corruption": ("test_corruption", {}),
     "corruption: denials": ("test_corruption:run_denials", {}),
+    "damage": ("test_damage", {}),
     "decommission": ("test_decommission", {}),
     "delayed": ("test_delayed", {}),
     "features": ("test_features", {}),

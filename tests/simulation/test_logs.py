@@ -62,7 +62,8 @@ MISCHIEF: dict[Mischief, int] = {
     LogMischief.delete_the_last_ledger: 1,
     LogMischief.delete_a_cursors_ledger: 1,
     LogMischief.spoil_what_is_closed: 2,
-    LogMischief.hold: 3,
+    LogMischief.hold: 2,
+    LogMischief.cut_power: 2,
     LogMischief.slow_down: 1,
 }
 

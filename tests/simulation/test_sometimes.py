@@ -21,6 +21,7 @@ SEEDS = {
     "compaction": 50,
     "corruption": 100,
     "corruption: denials": 10,
+    "damage": 60,
     "decommission": 40,
     "delayed": 40,
     "features": 60,

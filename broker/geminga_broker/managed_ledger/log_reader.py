@@ -18,7 +18,14 @@ from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_broker.managed_ledger.log_cache import LogCache
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, EntryId, Position
-from geminga_ledger import EntryCorrupt, LedgerError, LedgerReader, Ledgers, NoSuchLedger
+from geminga_ledger import (
+    EntryCorrupt,
+    LedgerError,
+    LedgerReader,
+    Ledgers,
+    NoSuchEntry,
+    NoSuchLedger,
+)
 from geminga_runtime.coordination import CoordinationError
 
 
@@ -150,7 +157,7 @@ class LogReader:
             self.keep(reader)
             reader.advance(last_confirmed, length_bytes)
             return await reader.read_entries(entry_ids, bytes_max=self.bytes_max)
-        except EntryCorrupt as error:
+        except (EntryCorrupt, NoSuchEntry) as error:  # no bookie has it (any more)
             raise EntryDamaged(str(error)) from error
         except NoSuchLedger as error:
             self.forget(ledger_id)

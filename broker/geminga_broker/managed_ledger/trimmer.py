@@ -130,11 +130,10 @@ class Trimmer:
     async def pass_everything(self, end: Position, deadline_s: float) -> None:
         """Move every cursor to ``end`` and wait until that is durable.
 
-        Raises ``StorageUnavailable`` at the deadline, and what a cursor gives as its reason;
-        ``TopicFenced`` where the log is closed.
+        The log is open, and was told who reads it. Raises ``StorageUnavailable`` at the deadline,
+        and what a cursor gives as its reason.
         """
-        if self.readership is None:
-            raise TopicFenced(self._owner.name)
+        assert self.readership is not None, "roll_over, which comes first, finds a log closed"
         moved: list[Durable] = []
         for cursor in self._cursors():
             cursor.acknowledged.acknowledge_upto(end)

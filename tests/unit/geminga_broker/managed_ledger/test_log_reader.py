@@ -11,7 +11,7 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import MemoryLog
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
-from geminga_broker.errors import EntryDamaged, StorageUnavailable
+from geminga_broker.errors import EntryDamaged, LedgerGone, StorageUnavailable
 from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfig
 from geminga_broker.managed_ledger.entry_cache import EntryCache
@@ -19,7 +19,7 @@ from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_broker.managed_ledger.log_cache import LogCache
 from geminga_broker.managed_ledger.log_reader import LogReader, LogScan
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
-from geminga_ledger import EntryCorrupt, Ledgers, NoSuchLedger
+from geminga_ledger import EntryCorrupt, Ledgers, NoSuchEntry, NoSuchLedger
 from geminga_runtime.coordination import ConnectionLost
 
 CONFIG = ManagedLedgerConfig()
@@ -100,6 +100,22 @@ async def test_an_entry_without_a_whole_copy_is_told_from_storage_that_is_away(
 ) -> None:
     ledgers.open_error = EntryCorrupt(3, 1)
     with pytest.raises(EntryDamaged, match="every copy of entry 1 in ledger 3"):
+        await read(reader, 3)
+
+
+async def test_an_entry_that_no_bookie_has_any_more_is_told_from_storage_that_is_away(
+    reader: LogReader, ledgers: MemoryLedgers
+) -> None:
+    ledgers.open_error = NoSuchEntry(3, 1)
+    with pytest.raises(EntryDamaged, match="there is no entry 1 in ledger 3"):
+        await read(reader, 3)
+
+
+async def test_a_ledger_that_is_gone_is_told_from_storage_that_is_away(
+    reader: LogReader, ledgers: MemoryLedgers
+) -> None:
+    ledgers.open_error = NoSuchLedger(3)
+    with pytest.raises(LedgerGone, match="there is no ledger 3"):
         await read(reader, 3)
 
 
