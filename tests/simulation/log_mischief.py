@@ -116,20 +116,23 @@ class LogMischief:
             for ledger_id in ids:
                 path = ledger_path(ledger_id)
                 if ledger_id in taken:
-                    self._zookeeper.remove(path)
+                    self._remove(path)
                     del taken[ledger_id]
                 elif self._zookeeper.tree.exists(path) is None:
                     self._zookeeper.put(path, metadata.encode())
                     taken[ledger_id] = None
             await asyncio.sleep(2 * self._chance.random() * TOUCHED_EACH_S)
         for ledger_id in taken:
-            self._zookeeper.remove(ledger_path(ledger_id))
+            self._remove(ledger_path(ledger_id))
 
     async def rename_a_bookie(self) -> None:
         """An operator writes another bookie into the metadata of a ledger, which is still written
         (``updateledgers`` of BookKeeper's shell); soon the writer needs another one, too."""
         for ledger_id in self._ledgers()[-1:]:
-            value, _ = self._zookeeper.tree.get(ledger_path(ledger_id))
+            try:
+                value, _ = self._zookeeper.tree.get(ledger_path(ledger_id))
+            except NodeMissing:
+                return
             metadata = LedgerMetadata.decode(value)
             *before, last = metadata.fragments
             spare = next(each for each in self._bookies if each not in last.ensemble)
@@ -186,9 +189,12 @@ class LogMischief:
 
     def _delete(self, ledger_id: int) -> None:
         self._world.note(f"somebody deletes ledger {ledger_id}")
-        with suppress(NodeMissing):
-            self._zookeeper.remove(ledger_path(ledger_id))
+        self._remove(ledger_path(ledger_id))
         self._book.deleted.add(ledger_id)
+
+    def _remove(self, path: str) -> None:
+        with suppress(NodeMissing):
+            self._zookeeper.remove(path)
 
     def _ledgers(self) -> list[int]:
         try:

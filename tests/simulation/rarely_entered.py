@@ -56,20 +56,12 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.compaction.compacted_ledger:CompactedLedger._open:except (LedgerError, CoordinationError)",  # noqa: E501
         "geminga_broker.compaction.compacted_ledger:CompactedLedger._open:raise StorageUnavailable",
         "geminga_broker.compaction.compaction:Compaction._compact:except FAILURES",
-        "geminga_broker.delayed.messages:DelayedMessages._delete_unneeded:except BaseException",
         "geminga_broker.delayed.messages:DelayedMessages._do_work:except BrokerError",
         "geminga_broker.delayed.messages:DelayedMessages.recover:except (LedgerError, CoordinationError)",  # noqa: E501
         "geminga_broker.delayed.messages:DelayedMessages.recover:raise StorageUnavailable",
         "geminga_broker.load_manager.history:HistoryRecords.read_bundles.read:except (NodeMissing, MalformedRecord)",  # noqa: E501
         "geminga_broker.load_manager.load_manager:LoadManager._renew:except CoordinationError",
-        "geminga_broker.managed_ledger.cursor:Cursor._delete_stored:except TAKEN_OVER",
-        "geminga_broker.managed_ledger.cursor:Cursor._delete_stored:raise self._not_saved",
-        "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._create:except BaseException",
-        "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:raise TopicFenced",
-        "geminga_broker.managed_ledger.properties:LogProperties.set:except OWNERSHIP_LOST",
-        "geminga_broker.managed_ledger.properties:LogProperties.set:raise TopicFenced (2)",
         "geminga_broker.managed_ledger.recorded_chain:RecordedChain.terminate:except BaseException",
-        "geminga_broker.managed_ledger.termination:Termination.check_entries:raise TopicTerminated",
         "geminga_broker.managed_ledger.termination:Termination.terminate:except (LedgerError, CoordinationError, TimeoutError)",  # noqa: E501
         "geminga_broker.managed_ledger.termination:Termination.terminate:raise StorageUnavailable",
         "geminga_broker.managed_ledger.trimmer:Trimmer.trim:except OWNERSHIP_LOST",
@@ -100,12 +92,9 @@ RARELY: frozenset[str] = frozenset(
         "geminga_functions.worker:Worker._compact:except ServerUnreachable",
         "geminga_ledger.digests:_Decoder._check:raise EntryDigestMismatch (2)",
         "geminga_ledger.ensemble_change:EnsembleChange._replace_all:except LedgerError",
-        "geminga_ledger.range_read:RangeRead.read_answered:except EntryDigestMismatch",
         "geminga_ledger.recovery:LedgerRecovery._attempt.closed:raise RecoveryUndecided",
         "geminga_ledger.recovery:LedgerRecovery._copy_tail:raise pipeline.failure",
         "geminga_ledger.recovery:LedgerRecovery._length_at:raise RecoveryUndecided",
-        "geminga_ledger.store:LedgerStore.update.attempt:except NodeMissing",
-        "geminga_ledger.store:LedgerStore.update.attempt:raise NoSuchLedger",
         "geminga_ledger.v3_link:V3Link._connect:raise BookieUnavailable (2)",
         "geminga_ledger.v3_link:V3Link.ask:except TimeoutError",
         "geminga_ledger.v3_link:V3Link.ask:raise BookieUnavailable",
@@ -162,55 +151,23 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_bookie.storage.rebuild:_Rebuild.read_log:except CorruptFile",
         "geminga_bookie.storage.storage:Storage.load:except LogRemoved",
         "geminga_bookie.storage.storage:Storage.load:raise BookieFailed",
-        "geminga_broker.compaction.compacted_ledger:CompactedLedger._ask:except (EntryCorrupt, MalformedRecord)",  # noqa: E501
-        "geminga_broker.compaction.compacted_ledger:CompactedLedger._ask:except NoSuchLedger",
-        "geminga_broker.compaction.compacted_ledger:CompactedLedger._ask:raise CompactedLedgerGone",
-        "geminga_broker.compaction.compacted_ledger:CompactedLedger._ask:raise EntryDamaged",
-        "geminga_broker.compaction.compacted_ledger:CompactedLedger._open:except NoSuchLedger",
-        "geminga_broker.compaction.compacted_ledger:CompactedLedger._open:raise CompactedLedgerGone",  # noqa: E501
-        "geminga_broker.compaction.compacted_view:CompactedView._ask:except CompactedLedgerGone",
         "geminga_broker.compaction.compaction:Compaction._clean_up:except FAILURES",
-        "geminga_broker.compaction.compaction:Compaction._source:except CompactedLedgerGone",
-        "geminga_broker.compaction.compaction:Compaction.forget:except (TimeoutError, LedgerError, CoordinationError)",  # noqa: E501
-        "geminga_broker.compaction.compaction:Compaction.forget:raise StorageUnavailable",
         "geminga_broker.compaction.compaction:Compaction.trigger:raise TopicFenced",
-        "geminga_broker.delayed.messages:DelayedMessages._load_segment:except LOST",
-        "geminga_broker.delayed.messages:DelayedMessages._recover:except LOST",
         "geminga_broker.delayed.messages:DelayedMessages._times_from:except EntryDamaged",
-        "geminga_broker.delayed.messages:DelayedMessages._turn_over:except BrokerError",
         "geminga_broker.delayed.messages:DelayedMessages.delete:except (LedgerError, CoordinationError)",  # noqa: E501
         "geminga_broker.delayed.messages:DelayedMessages.delete:raise StorageUnavailable",
-        "geminga_broker.managed_ledger.broker_entry_metadata:_last_index:except EntryDamaged",
         "geminga_broker.managed_ledger.browsing:scan_backlog:except TimeoutError",
-        "geminga_broker.managed_ledger.cursor_store:CursorStore._take_over:except (EntryCorrupt, NoSuchEntry, MalformedRecord)",  # noqa: E501
-        "geminga_broker.managed_ledger.cursor_store:CursorStore._take_over:except NoSuchLedger",
-        "geminga_broker.managed_ledger.cursor_store:CursorStore.load:except VersionMismatch",
         "geminga_broker.managed_ledger.cursor_store:CursorStore.load:raise VersionMismatch",
         "geminga_broker.managed_ledger.factory:ManagedLedgerFactory.cursor_names:except NodeMissing",  # noqa: E501
         "geminga_broker.managed_ledger.factory:ManagedLedgerFactory.cursor_names:raise TopicNotFound",  # noqa: E501
-        "geminga_broker.managed_ledger.log_reader:LogReader._ask:except EntryCorrupt",
-        "geminga_broker.managed_ledger.log_reader:LogReader._ask:raise EntryDamaged",
-        "geminga_broker.managed_ledger.log_reader:LogReader.fetch:raise StorageUnavailable",
-        "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._append_all:except LedgerError",
-        "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._append_all:raise NotAllowed (2)",  # noqa: E501
-        "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._append_all:raise TopicFenced",
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:except TimeoutError",
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._use:except LedgerError",
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger.delete:except LedgerError",
-        "geminga_broker.managed_ledger.own_record:OwnRecord._resolve:raise VersionMismatch",
-        "geminga_broker.managed_ledger.own_record:OwnRecord.write:except (VersionMismatch, NodeMissing)",  # noqa: E501
-        "geminga_broker.managed_ledger.own_record:OwnRecord.write:raise VersionMismatch",
-        "geminga_broker.managed_ledger.properties:LogProperties.set:raise TopicFenced",
-        "geminga_broker.managed_ledger.recorded_chain:RecordedChain.recover_last:except NoSuchLedger",  # noqa: E501
-        "geminga_broker.managed_ledger.store:LogStore.create:except NodeExists",
-        "geminga_broker.managed_ledger.store:LogStore.create:raise TopicExists",
         "geminga_broker.managed_ledger.termination:Termination.terminate:except (LedgerFenced, *OWNERSHIP_LOST)",  # noqa: E501
         "geminga_broker.managed_ledger.termination:Termination.terminate:raise TopicFenced",
         "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:except TimeoutError",
         "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:raise StorageUnavailable",
-        "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:raise TopicFenced",
-        "geminga_broker.managed_ledger.trimmer:Trimmer.trim:raise TopicFenced",
         "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady (2)",
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:except (ClientError, ValueError)",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable",  # noqa: E501
@@ -223,11 +180,7 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.schemas.registry:SchemaRegistry._change:raise ServiceNotReady",
         "geminga_broker.schemas.storage:SchemaStorage._drop_ledger:except CoordinationError",
         "geminga_broker.schemas.storage:SchemaStorage.delete:raise SchemasChanged",
-        "geminga_broker.subscriptions.cursor_reader:CursorReader._fetch:except EntryDamaged",
-        "geminga_broker.subscriptions.cursor_reader:CursorReader._fetch_compacted:except EntryDamaged",  # noqa: E501
-        "geminga_broker.subscriptions.cursor_reader:CursorReader._fetch_compacted:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.subscriptions.cursor_reader:CursorReader._wake_owner:except BrokerError",
-        "geminga_broker.subscriptions.expiring:Expiring._read:except EntryDamaged",
         "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:except BaseException",  # noqa: E501
         "geminga_broker.topics.topic:Topic._close:except TimeoutError",
         "geminga_broker.topics.topic:Topic._close:except TimeoutError (2)",
@@ -237,20 +190,13 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_functions.cluster.leadership:Leadership._participate:except ClientError",
         "geminga_functions.worker:Worker._compact:except ClientError",
         "geminga_ledger.digests:_Decoder._check:raise EntryDigestMismatch",
-        "geminga_ledger.digests:_Decoder._check:raise EntryDigestMismatch (3)",
         "geminga_ledger.lac_read:LacRead._ask:except BookieUnavailable",
         "geminga_ledger.lac_read:LacRead._hear:except EntryDigestMismatch",
         "geminga_ledger.lac_read:LacRead.run:raise BookieUnavailable",
         "geminga_ledger.last_entry:LastEntryPoll.read_answered:except EntryDigestMismatch",
         "geminga_ledger.link_base:LinkBase._dial:raise BookieUnavailable",
-        "geminga_ledger.links:BookieLink.connected:raise BookieUnavailable",
-        "geminga_ledger.pipeline:AddPipeline._check_room:raise TooMuchPending",
         "geminga_ledger.pipeline:AddPipeline._check_room:raise self._refusal",
-        "geminga_ledger.recovery:LedgerRecovery._append_found:except TooMuchPending",
-        "geminga_ledger.registry:BookieRegistry._names_in:except NodeMissing",
-        "geminga_ledger.store:LedgerStore._create_as:except NoSuchLedger",
         "geminga_ledger.v3_connection:V3Connection.ask:raise BookieUnavailable",
-        "geminga_ledger.v3_connection:V3Connection.ask:raise BookieUnavailable (2)",
         "geminga_ledger.v3_link:V3Link._connect:raise BookieUnavailable",
         "geminga_ledger.writer:LedgerWriter._changed:raise LedgerFenced (2)",
         "geminga_proxy.lookups:Lookups._answer:except TimeoutError",

@@ -45,6 +45,8 @@ FAULTS_S_MAX = 4.0
 PAUSE_S_MAX = 0.1
 FILL_S_MAX = 2.0
 WAIT_S_MAX = 5.0
+# So often a reader does not wait for news, but asks all bookies at once what there is.
+ASKED = 0.1
 # With a pause of so long, the writer tells how far its ledger is confirmed.
 EXPLICIT_LAC_S = 0.2
 # A reader knows of the last entry at the latest so long after the faults: a hung bookie is given up
@@ -169,6 +171,8 @@ async def _follow_one(host: Host, ledgers: Ledgers, book: Book, ledger_id: int) 
             book.history.end(ledger_id, reader.last_confirmed)
             book.finished.add(place)
             return
+        elif host.random.random() < ASKED:
+            await reader.read_last_confirmed()
         else:
             timeout_s = WAIT_S_MAX * host.random.random()
             await reader.wait_for_confirmed(reader.last_confirmed, timeout_s=timeout_s)
