@@ -252,7 +252,7 @@ class Orders:
                     info = await again(partial(client.schema, str(self.topic), version))
                     if info is not None and info.definition != definition_of(name).definition:
                         raise InvariantViolated(f"{number} was sent with {name}, and has {info}")
-                    value = None
+                    value: object = None
                     with suppress(ValueError):  # its schema is not known any more
                         value = message.value
                     if value != (None if info is None else {"amount": number}):

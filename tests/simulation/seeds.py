@@ -11,8 +11,8 @@ from math import ceil
 # one likes.
 SHARES = {
     "autorecovery": 50,
-    "bookies": 10,
     "autorecovery: losses": 10,
+    "bookies": 10,
     "careless clients": 15,
     "client": 1,  # of 77 clients
     "client storms": 10,

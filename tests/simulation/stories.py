@@ -18,8 +18,8 @@ from geminga_simulation.simulate import Outcome
 STORIES: dict[str, tuple[str, dict[str, object]]] = {
     "autorecovery": ("test_autorecovery", {}),
     "autorecovery: losses": ("test_autorecovery:run_losses", {}),
-    "careless clients": ("test_careless", {}),
     "bookies": ("test_bookies", {}),
+    "careless clients": ("test_careless", {}),
     "client": ("test_client", {}),
     "client storms": ("test_client", {"is_stormy": True}),
     "cluster": ("test_cluster", {}),

@@ -13,8 +13,9 @@ from tests.simulation.unreachable import reason
 # Of each story, about a thousand together: as many as what is rare in it needs.
 SEEDS = {
     "autorecovery": 100,
-    "careless clients": 30,
+    "autorecovery: losses": 20,
     "bookies": 40,
+    "careless clients": 30,
     "client": 1,
     "client storms": 10,
     "cluster": 100,
@@ -29,6 +30,7 @@ SEEDS = {
     "garbage": 100,
     "ledgers": 100,
     "ledgers over V3": 30,
+    "ledgers: fences": 20,
     "ledgers: losses": 10,
     "ledgers: power cuts": 20,
     "logs": 100,

@@ -116,9 +116,10 @@ class Bereft(Errand):
             await entries.send([b"entry"], [NO_ATTRIBUTES], next(numbers))
             await self.pause(RETRY_S)
 
-        return [partial(producer.send, b"waited for"), flush, send_entry, entries.flush][
-            self.chance.randrange(2) :
+        writers: list[Callable[[], Awaitable[object]]] = [
+            *(partial(producer.send, b"waited for"), flush, send_entry, entries.flush)
         ]
+        return writers[self.chance.randrange(2) :]
 
     async def _readers(self, client: Client, topic: str) -> list[Callable[[], Awaitable[object]]]:
         """What fails when the topic is gone."""
