@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from random import Random
-from typing import ClassVar
 
 from geminga_broker.broker import Broker
 from geminga_broker.ownership.bundles import Bundle
@@ -50,7 +49,7 @@ class Intruder:
         """Do one thing after the other. Never ends."""
         while True:
             await asyncio.sleep(2 * INTRUSION_EACH_S * self._chance.random())
-            deed = self._chance.choice(self.DEEDS)
+            deed = self._chance.choice(DEEDS)
             self._cluster.world.note(f"another process: {deed.__name__}")
             with suppress(GemingaError, HostCrashed, NodeMissing):
                 await deed(self)
@@ -218,15 +217,16 @@ class Intruder:
         async with self._cluster.place.host("setup").coordination() as setup:
             await Namespaces(setup).cut_bundle(self._passing, lower, upper, [f"0x{at:08x}"])
 
-    DEEDS: ClassVar[tuple[Callable[[Intruder], Awaitable[None]], ...]] = (
-        _erase_owner,
-        _erase_owner_at_unload,
-        _quarrel,
-        _own_elsewhere,
-        _erase_broker,
-        _spoil_history,
-        _erase_namespace,
-        _mark_namespace,
-        _flicker,
-        _cut_otherwise,
-    )
+
+DEEDS: tuple[Callable[[Intruder], Awaitable[None]], ...] = (
+    Intruder._erase_owner,
+    Intruder._erase_owner_at_unload,
+    Intruder._quarrel,
+    Intruder._own_elsewhere,
+    Intruder._erase_broker,
+    Intruder._spoil_history,
+    Intruder._erase_namespace,
+    Intruder._mark_namespace,
+    Intruder._flicker,
+    Intruder._cut_otherwise,
+)

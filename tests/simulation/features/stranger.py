@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 from geminga import ClientError
 from geminga._transport.connection import Connection, ConnectionOptions
@@ -145,7 +145,7 @@ class Stranger:
             async with asyncio.TaskGroup() as tasks:
                 asking: list[asyncio.Task[None]] = []
                 while loop.time() < end_s and connection.is_open:
-                    words = self._chance.choice(self.WORDS)(self)
+                    words = self._chance.choice(WORDS)(self)
                     if words is not None:
                         asking.append(tasks.create_task(words))
                     await asyncio.sleep(self._chance.random() * PAUSE_S_MAX)
@@ -302,21 +302,22 @@ class Stranger:
         part = api.CommandCloseProducer(producer_id=number)
         return self._ask(BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=part))
 
-    # What is said more often stands here more often.
-    WORDS: ClassVar[tuple[Callable[[Stranger], Coroutine[Any, Any, None] | None], ...]] = (
-        *(_subscribe,) * 5,
-        *(_flow,) * 4,
-        *(_acknowledge,) * 4,
-        _redeliver,
-        *(_seek,) * 2,
-        _unsubscribe,
-        _close_consumer,
-        _last_message_id,
-        _stats,
-        *(_open_producer,) * 3,
-        *(_send,) * 5,
-        _close_producer,
-    )
+
+# What is said more often stands here more often.
+WORDS: tuple[Callable[[Stranger], Coroutine[Any, Any, None] | None], ...] = (
+    *(Stranger._subscribe,) * 5,
+    *(Stranger._flow,) * 4,
+    *(Stranger._acknowledge,) * 4,
+    Stranger._redeliver,
+    *(Stranger._seek,) * 2,
+    Stranger._unsubscribe,
+    Stranger._close_consumer,
+    Stranger._last_message_id,
+    Stranger._stats,
+    *(Stranger._open_producer,) * 3,
+    *(Stranger._send,) * 5,
+    Stranger._close_producer,
+)
 
 
 async def keep_visiting(
