@@ -74,6 +74,7 @@ class Termination:
                     if await self._owner.drain():
                         await self._recorded.terminate()
                         self.at = self._recorded.terminated_at
+                return self.at
         except (LedgerFenced, *OWNERSHIP_LOST) as error:
             self._owner.fence()
             raise TopicFenced(self._owner.name) from error
@@ -83,4 +84,3 @@ class Termination:
             self._under_way -= 1
             if self.at is None and not self._under_way:
                 self._owner.go_on()
-        return self.at
