@@ -188,7 +188,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:except TimeoutError",
         "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:raise StorageUnavailable",
         "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady (2)",
-        "geminga_broker.subscriptions.cursor_reader:CursorReader._wake_owner:except BrokerError",
         "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:except BaseException",  # noqa: E501
         "geminga_functions.cluster.heartbeats:Heartbeats._beat:except ClientError",
         "geminga_functions.cluster.leadership:Leadership._participate:except ClientError",

@@ -178,6 +178,7 @@ class Operators:
             lambda broker: broker.persistent_topics.stored(topic),
             lambda broker: broker.persistent_topics.cursors(topic),
             partial(self._delete, topic),
+            self._end_heartbeats,
         )
 
     def _one_of(self, broker: Broker) -> Bundle | None:
@@ -225,6 +226,20 @@ class Operators:
             raise
         if is_replicated:
             raise InvariantViolated(f"{topic} is deleted, and it was replicated")
+
+    async def _end_heartbeats(self, broker: Broker) -> None:
+        """A broker whose topic of health checks takes no more is unwell, until that is deleted."""
+        await broker.check_health()
+        topic = TopicName.of("persistent", "pulsar", broker.address.broker_id, "healthcheck")
+        await broker.administration.terminate_topic(topic)
+        try:
+            await broker.check_health()
+        except GemingaError:
+            pass
+        else:
+            raise InvariantViolated(f"{topic} is terminated, and took a message")
+        await broker.administration.delete_topic(topic, force=True)
+        await broker.check_health()
 
 
 async def publish(client: Client, log: Log) -> None:

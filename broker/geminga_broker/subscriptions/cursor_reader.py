@@ -20,7 +20,7 @@ from typing import Protocol
 from weakref import ref
 
 from geminga_broker.delayed.messages import DelayedMessages
-from geminga_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
+from geminga_broker.errors import EntryDamaged, StorageUnavailable
 from geminga_broker.managed_ledger.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.fetched_entries import FetchedEntries
@@ -364,10 +364,7 @@ class CursorReader:
     def _wake_owner(self) -> None:
         owner = self._owner()
         if owner is not None:
-            try:
-                owner.dispatch()
-            except BrokerError:
-                log.exception("dispatch failed", extra={"cursor": self._cursor.name})
+            owner.dispatch()
 
     def _found_damaged(self, position: Position, error: EntryDamaged) -> Damage:
         """Set the entry aside for a while; told seldom, for it may stay as it is for long."""
