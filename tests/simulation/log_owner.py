@@ -18,7 +18,7 @@ from tests.simulation.log_book import DELETION, PROPERTY, TRUNCATION, Deed, LogB
 from geminga_broker.errors import BrokerError, EntryDamaged
 from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
 from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
-from geminga_broker.managed_ledger.browsing import last_message, scan_backlog
+from geminga_broker.managed_ledger.browsing import SCAN_S_MAX, last_message, scan_backlog
 from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfig
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.entry_cache import EntryCache
@@ -49,6 +49,8 @@ LIVES_MAX = 8
 PAUSES_S = (0.1, 0.3, 1.0)
 # Changes wait a minute for bookies, one after the other.
 TOLD_S_MAX = 400.0
+# Within so long a look at a backlog ends that takes too long, though its process stand still.
+SCAN_ENDED_S = 10.0
 CACHE_BYTES = 20_000
 # What the wait for bookies and ZooKeeper ends with.
 FAILURES = (BrokerError, LedgerError, CoordinationError)
@@ -320,10 +322,19 @@ class Work:
         """As those do who ask for the last message id, and for a backlog."""
         del chance
         await last_message(self.log.reader)
+        await self.look_at_backlog()
+
+    async def look_at_backlog(self) -> None:
+        """Count what the keeper has not acknowledged, unless that takes too long."""
+        began_s = now_s()
         cursor = next(each for each in self._readers.all if each.name == KEEPER)
         scan = await scan_backlog(self.log.reader, cursor)
         if scan.entries != scan.messages:
             raise InvariantViolated(f"of one message each: {scan}")
+        if now_s() > began_s + SCAN_S_MAX + SCAN_ENDED_S or (
+            scan.is_aborted and now_s() < began_s + SCAN_S_MAX
+        ):
+            raise InvariantViolated(f"a scan took {now_s() - began_s} s: {scan}")
 
     async def _subscribe(self, chance: Random) -> None:
         """Somebody comes, and goes."""

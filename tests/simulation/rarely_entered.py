@@ -181,14 +181,11 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga.consumers.topic_group:TopicGroup.open:raise self.error",
         "geminga_broker.compaction.compaction:Compaction._clean_up:except FAILURES",
         "geminga_broker.compaction.compaction:Compaction.trigger:raise TopicFenced",
-        "geminga_broker.managed_ledger.browsing:scan_backlog:except TimeoutError",
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:except TimeoutError",
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._use:except LedgerError",
         "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:except TimeoutError",
         "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:raise StorageUnavailable",
-        "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady (2)",
-        "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:except BaseException",  # noqa: E501
         "geminga_functions.cluster.heartbeats:Heartbeats._beat:except ClientError",
         "geminga_functions.cluster.leadership:Leadership._participate:except ClientError",
         "geminga_functions.worker:Worker._compact:except ClientError",

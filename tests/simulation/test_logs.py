@@ -37,9 +37,11 @@ from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryField
 from geminga_scenarios.cluster import SHORT_LEDGERS, Sizes
 from geminga_scenarios.storage import Storage
 from geminga_scenarios.verdicts import raise_failures, results
+from geminga_simulation.conditions import NetworkConditions
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
+from geminga_simulation.network import SimulatedNetwork
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 
@@ -49,6 +51,10 @@ ROUNDS = 4
 REIGN_S_MAX = 2.0
 # In so many seeds an owner is there before the cluster is.
 EARLY = 0.2
+# In so many, somebody looks at a whole backlog in the end, over a network that is slow.
+AT_LENGTH = 0.4
+# Bookies that answer later are given up.
+SLOW_NETWORK = NetworkConditions(delay_s_min=3.5, delay_s_max=4.5)
 SETTLE_S = 400.0
 TIME_LIMIT_S = 3000.0
 SIZES = (Sizes(1, 1, 1), Sizes(2, 2, 1), Sizes(3, 3, 2))
@@ -95,7 +101,8 @@ async def story(menu: FaultMenu, manners: Manners) -> Counter[str]:
         await storage.check_all_serve()
         checker = world.host("checker")
         checker.start(lambda _: asyncio.Event().wait())
-        await checker.run(check(LogOwner(storage, book, manners), checker, book))
+        network = world.network if chance.random() < AT_LENGTH else None
+        await checker.run(check(LogOwner(storage, book, manners), checker, book, network))
         raise_failures(world)
         return book.deeds
 
@@ -114,13 +121,20 @@ async def meet_a_fate(host: Host, chance: Random) -> None:
         host.kill()
 
 
-async def check(owner: LogOwner, host: Host, book: LogBook) -> None:
-    """All is well: the log opens, takes a message, and has what it must have."""
+async def check(
+    owner: LogOwner, host: Host, book: LogBook, slowed: SimulatedNetwork | None
+) -> None:
+    """All is well: the log opens, takes a message, and has what it must have. Then, where a network
+    is ``slowed``, who looks at a backlog that is long does not come to its end."""
     end_s = asyncio.get_running_loop().time() + SETTLE_S
     while True:
         try:
             async with owner.opened(host) as work:
                 book.check(await read_all(work, book.deleted), work.log.properties.all)
+                if slowed is not None:
+                    slowed.conditions = SLOW_NETWORK
+                    with suppress(*FAILURES):  # an entry may be damaged
+                        await work.look_at_backlog()
                 return
         except FAILURES as error:
             if asyncio.get_running_loop().time() > end_s:

@@ -48,6 +48,7 @@ from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.clusters import ClusterData
 from geminga_protocol.records.namespaces import BacklogQuota, Policies
+from geminga_runtime.coordination import SessionState
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
@@ -81,8 +82,10 @@ LOOK_S = 0.05
 ASKED_EACH_S = 0.02
 # Longer than a broker, and a client, waits for an answer; and so long that a broker is in doubt of
 # its session, which ZooKeeper keeps, while requests still wait.
-AWAY_S, DOUBTFUL_S = 32.0, 5.0
-AWAY_SHARE, CUT_OFF_SHARE = 0.5, 0.6
+AWAY_S, DOUBTFUL_S = 32.0, 5.45
+# Sessions are taken up again within less.
+BACK_S_MAX = 2.0
+AWAY_SHARE, DOUBTFUL_SHARE, CUT_OFF_SHARE = 0.5, 0.4, 0.6
 STOP_S_MAX = 20.0
 TIME_LIMIT_S = 1500.0
 WEATHERS = (FaultMenu(), FaultMenu(coordination=SHAKY_ZOOKEEPER), SHORT_FAULTS)
@@ -281,13 +284,35 @@ async def stay_away(cluster: Cluster, operators: Operators, chance: Random) -> N
     if chance.random() >= AWAY_SHARE:
         return
     await asyncio.sleep(LIVE_S / 2 * chance.random())
+    zookeeper = cluster.world.zookeeper
     cluster.world.note("zookeeper is away")
-    cluster.world.zookeeper.go_away()
+    zookeeper.go_away()
     await asyncio.sleep(0.2 + chance.random())
     splitting = asyncio.create_task(operators.split_everywhere())
-    await asyncio.sleep(chance.choice((AWAY_S, AWAY_S, DOUBTFUL_S)))
-    cluster.world.zookeeper.come_back(keeps_sessions=chance.random() < 0.7)
+    is_doubtful = chance.random() < DOUBTFUL_SHARE
+    if is_doubtful:
+        await come_for_a_moment(cluster, chance)
+    await asyncio.sleep(DOUBTFUL_S if is_doubtful else AWAY_S)
+    zookeeper.come_back(keeps_sessions=is_doubtful or chance.random() < 0.7)
     await splitting
+
+
+async def come_for_a_moment(cluster: Cluster, chance: Random) -> None:
+    """ZooKeeper comes back, and is away again before it has answered a broker. That looks after its
+    bundles whenever a connection ends, and then lets go on who waited for one of them."""
+    zookeeper, is_back = cluster.world.zookeeper, asyncio.Event()
+
+    def changed(state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            is_back.set()
+
+    for session in zookeeper.sessions(chance.choice(cluster.brokers).name):
+        session.on_session(changed)
+    zookeeper.come_back(keeps_sessions=True)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(BACK_S_MAX):
+            await is_back.wait()
+    zookeeper.go_away()
 
 
 async def end_cut_off(cluster: Cluster, chance: Random) -> None:
