@@ -30,15 +30,20 @@ from tests.simulation.traffic import PRODUCERS
 
 from geminga import Client
 from geminga_broker.broker import Broker
+from geminga_broker.compaction.compaction import BEGUN_PROPERTY
 from geminga_broker.compaction.report import CompactionStatus
+from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.records.ledger_metadata import ledger_path
 from geminga_runtime.errors import GemingaError
-from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
+from geminga_scenarios.cluster import RESTART_S, SHAPES, SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.checkers import check_nothing_invented
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.host import Host
+from geminga_simulation.node_tree import Event
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 
@@ -55,6 +60,9 @@ SEND_S = 6.0
 FAULTY_S = 12.0
 # A topic of so few messages is compacted in a moment.
 COMPACT_S_MAX = 0.6
+# The broker that compacts is killed so often, and so soon after it has begun to write.
+INTERRUPTED_EACH_S, INTERRUPTED_S_MAX = 1.0, 0.015
+BEGUN_LOOK_S = 0.002
 LOOK_S = 0.1
 COMPACTED_S = 200.0
 TIME_LIMIT_S = 1500.0
@@ -91,6 +99,55 @@ async def compact_again_and_again(cluster: Cluster, chance: Random) -> None:
         broker = chance.choice(cluster.brokers)
         with suppress(GemingaError, HostCrashed):
             await cluster.do(broker, lambda each: each.administration.compact_topic(TOPIC))
+
+
+async def interrupt(cluster: Cluster, chance: Random) -> None:
+    """Kill the broker that compacts, again and again. The ledger that it has begun, the next one
+    deletes, and gets no answer. Never ends."""
+    zookeeper, begun = cluster.world.zookeeper, set[str]()
+
+    def disconnect() -> None:
+        for host in cluster.brokers:
+            for session in zookeeper.sessions(host.name):
+                zookeeper.disconnect(session)
+
+    def changed(event: Event, path: str) -> None:
+        if event is Event.DELETED and path in begun:
+            zookeeper.loop.call_soon(disconnect, context=zookeeper.context)
+
+    zookeeper.observers.append(changed)
+    try:
+        while True:
+            await asyncio.sleep(chance.random() * 2 * INTERRUPTED_EACH_S)
+            host, ledger_id = await begun_at(cluster)
+            begun.add(ledger_path(ledger_id))
+            await asyncio.sleep(chance.random() * INTERRUPTED_S_MAX)
+            host.kill()
+            await asyncio.sleep(RESTART_S)
+            restart_those_killed(cluster)
+    finally:
+        zookeeper.observers.remove(changed)
+        restart_those_killed(cluster)
+
+
+def restart_those_killed(cluster: Cluster) -> None:
+    """All brokers run."""
+    for host in cluster.brokers:
+        if not host.is_running:
+            host.restart()
+
+
+async def begun_at(cluster: Cluster) -> tuple[Host, int]:
+    """A broker that has begun to write a compacted ledger, or the next one after it; the ledger."""
+    while True:
+        for host in cluster.brokers:
+            broker = cluster.broker(host)
+            topic = None if broker is None else broker.topics.find(TOPIC)
+            for cursor in [] if topic is None else topic.part(TopicCompaction).cursors():
+                ledger_id = cursor.position_properties.get(BEGUN_PROPERTY)
+                if ledger_id is not None:
+                    return host, ledger_id
+        await asyncio.sleep(BEGUN_LOOK_S)
 
 
 async def compact_once(cluster: Cluster) -> None:
@@ -143,7 +200,12 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Pub
                 )
                 for number in range(READERS)
             ]
+            interrupting = asyncio.create_task(interrupt(cluster, Random(chance.random())))
+            if menu is CALM:
+                interrupting.cancel()
             await asyncio.wait(publishing, timeout=FAULTY_S)
+            interrupting.cancel()
+            await asyncio.wait([interrupting])
         await asyncio.wait(publishing)
         published.is_over = True
         await asyncio.wait(reading)
