@@ -9,7 +9,7 @@ last time: they get the newest messages and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -32,10 +32,12 @@ from geminga import Client
 from geminga_broker.broker import Broker
 from geminga_broker.compaction.compaction import BEGUN_PROPERTY
 from geminga_broker.compaction.report import CompactionStatus
+from geminga_broker.errors import TopicFenced
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.ledger_metadata import ledger_path
+from geminga_protocol.records.managed_ledger import managed_ledger_path
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import RESTART_S, SHAPES, SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
@@ -61,7 +63,8 @@ FAULTY_S = 12.0
 # A topic of so few messages is compacted in a moment.
 COMPACT_S_MAX = 0.6
 # The broker that compacts is killed so often, and so soon after it has begun to write.
-INTERRUPTED_EACH_S, INTERRUPTED_S_MAX = 1.0, 0.015
+INTERRUPTED_EACH_S, INTERRUPTED_S_MAX = 0.7, 0.015
+TAKEN_AWAY = 0.3
 BEGUN_LOOK_S = 0.002
 LOOK_S = 0.1
 COMPACTED_S = 200.0
@@ -119,8 +122,10 @@ async def interrupt(cluster: Cluster, chance: Random) -> None:
     try:
         while True:
             await asyncio.sleep(chance.random() * 2 * INTERRUPTED_EACH_S)
-            host, ledger_id = await begun_at(cluster)
-            begun.add(ledger_path(ledger_id))
+            if chance.random() < TAKEN_AWAY:
+                await take_away(cluster)
+            host, ledger = await begun_at(cluster, begun)
+            begun.add(ledger)
             await asyncio.sleep(chance.random() * INTERRUPTED_S_MAX)
             host.kill()
             await asyncio.sleep(RESTART_S)
@@ -130,6 +135,30 @@ async def interrupt(cluster: Cluster, chance: Random) -> None:
         restart_those_killed(cluster)
 
 
+async def take_away(cluster: Cluster) -> None:
+    """Another process writes the record of the topic's log. The owner finds that out by a write of
+    its own, and compacts for nobody who asks for it just then."""
+    zookeeper = cluster.world.zookeeper
+    path = managed_ledger_path(TOPIC.managed_ledger_name)
+    begun: list[Broker] = []
+
+    async def write(broker: Broker) -> None:
+        topic = await broker.administration.persistent_topic(TOPIC)
+        zookeeper.put(path, zookeeper.tree.get(path)[0])
+        try:
+            await topic.managed_ledger.properties.set("written", "again")
+        except TopicFenced:
+            if broker.topics.find(TOPIC) is topic:
+                await broker.administration.compact_topic(TOPIC)
+                begun.append(broker)
+
+    for host in cluster.brokers:
+        with suppress(GemingaError, HostCrashed):
+            await cluster.do(host, write)
+    if begun:
+        raise InvariantViolated("a log is compacted that is another broker's")
+
+
 def restart_those_killed(cluster: Cluster) -> None:
     """All brokers run."""
     for host in cluster.brokers:
@@ -137,16 +166,16 @@ def restart_those_killed(cluster: Cluster) -> None:
             host.restart()
 
 
-async def begun_at(cluster: Cluster) -> tuple[Host, int]:
-    """A broker that has begun to write a compacted ledger, or the next one after it; the ledger."""
+async def begun_at(cluster: Cluster, known: Collection[str]) -> tuple[Host, str]:
+    """A broker that has begun to write a compacted ledger which is not ``known``; its node."""
     while True:
         for host in cluster.brokers:
             broker = cluster.broker(host)
             topic = None if broker is None else broker.topics.find(TOPIC)
             for cursor in [] if topic is None else topic.part(TopicCompaction).cursors():
                 ledger_id = cursor.position_properties.get(BEGUN_PROPERTY)
-                if ledger_id is not None:
-                    return host, ledger_id
+                if ledger_id is not None and ledger_path(ledger_id) not in known:
+                    return host, ledger_path(ledger_id)
         await asyncio.sleep(BEGUN_LOOK_S)
 
 
@@ -205,7 +234,8 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Pub
                 interrupting.cancel()
             await asyncio.wait(publishing, timeout=FAULTY_S)
             interrupting.cancel()
-            await asyncio.wait([interrupting])
+            with suppress(asyncio.CancelledError):
+                await interrupting
         await asyncio.wait(publishing)
         published.is_over = True
         await asyncio.wait(reading)
