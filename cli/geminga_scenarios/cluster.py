@@ -31,7 +31,14 @@ from geminga_proxy.proxy import Proxy
 from geminga_runtime.coordination import SessionState
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network
-from geminga_scenarios.sizes import BROKER, CLIENT_MEMORY_BYTES, LEDGERS, PROXY, UNACKNOWLEDGED
+from geminga_scenarios.sizes import (
+    BROKER,
+    CLIENT_MEMORY_BYTES,
+    CLIENT_REDIRECTS,
+    LEDGERS,
+    PROXY,
+    UNACKNOWLEDGED,
+)
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_server.authorization import ALLOW_ALL
 from geminga_server.rest_calls import NO_CALLS, RestCalls
@@ -139,6 +146,8 @@ class Cluster:
         self.client_options: dict[str, Any] = (
             {"memory_limit_bytes": memory_bytes} if memory_bytes else {}
         )
+        if redirects := drawn.number("lookups", 0, CLIENT_REDIRECTS):
+            self.client_options["lookup_redirects_max"] = redirects
         self._knobs = {**BROKER, **(UNACKNOWLEDGED if acknowledges_all else {})}
         self._replication = replication or ReplicationConfig()
         self._config = config or BrokerConfig()

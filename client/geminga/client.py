@@ -59,6 +59,7 @@ def connect(
     reconnect_first_s: float = DEFAULTS.reconnect_first_s,
     reconnect_limit_s: float = DEFAULTS.reconnect_limit_s,
     reconnect_timeout_s: float | None = DEFAULTS.reconnect_timeout_s,
+    lookup_redirects_max: int = DEFAULTS.lookup_redirects_max,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     network: Network | None = None,
     clock: Clock | None = None,
@@ -77,6 +78,8 @@ def connect(
     attach a producer or consumer again the client waits ``reconnect_first_s``, then twice as long
     each time, ``reconnect_limit_s`` at most. One that has tried for ``reconnect_timeout_s`` ends
     with ``NotConnected`` when its next attempt fails; by default it tries for as long as it takes.
+    A lookup asks ``lookup_redirects_max`` brokers in a row at most, each named by the one before;
+    brokers need three.
     All producers together hold up to ``memory_limit_bytes`` of messages that have no receipt yet.
     Opening connects to no broker yet.
     ``network``, ``clock`` and ``random`` are for tests and simulations.
@@ -94,6 +97,7 @@ def connect(
         "ping_interval_s": ping_interval_s,
         "reconnect_first_s": reconnect_first_s,
         "reconnect_limit_s": reconnect_limit_s,
+        "lookup_redirects_max": lookup_redirects_max,
         "memory_limit_bytes": memory_limit_bytes,
     }
     for name, number in more_than_0.items():
@@ -104,7 +108,13 @@ def connect(
     connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
     channels = Channels(
         service_url,
-        ClientOptions(connection, reconnect_first_s, reconnect_limit_s, reconnect_timeout_s),
+        ClientOptions(
+            connection,
+            reconnect_first_s,
+            reconnect_limit_s,
+            reconnect_timeout_s,
+            lookup_redirects_max,
+        ),
         network=network or AsyncioNetwork(),
         random=random or Random(),  # noqa: S311  # jitter and names, no secrets
         access=Access(tls, authentication, listener_name),

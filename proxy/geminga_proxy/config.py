@@ -157,6 +157,8 @@ class ProxyConfig(PartConfig):
     """How many requests of clients may wait for brokers' answers; more are refused."""
     # As patient as clients are with brokers.
     operation_timeout_s: Annotated[float, INTERNAL] = 30.0
+    # As upstream's proxy; brokers that know each other redirect once or twice.
+    lookup_redirects_max: Annotated[int, INTERNAL] = 10
 
     @property
     def ports(self) -> Mapping[str, int]:

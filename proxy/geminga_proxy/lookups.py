@@ -31,8 +31,6 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# As upstream's proxy; brokers that know each other need one or two.
-REDIRECTS_MAX = 10
 # Brokers that one question is tried at: where so many cannot be reached, the next will not help.
 BROKERS_TRIED_MAX = 5
 # A broker that let a question's share of the time pass is asked after all others for so long: each
@@ -67,6 +65,7 @@ class Lookups(Service):
         self._brokers = brokers
         self._is_tls = config.broker_tls.enabled
         self._requests_max = config.concurrent_lookup_requests_max
+        self._redirects_max = config.lookup_redirects_max
         self._timeout_s = config.operation_timeout_s
         self._open_requests = 0
         self._turn = 0
@@ -127,7 +126,7 @@ class Lookups(Service):
         # The proxy reaches brokers where they reach each other, however its clients call them.
         command.lookupTopic.ClearField("advertised_listener_name")
         answer = await self._ask_any(command)
-        for _ in range(REDIRECTS_MAX):
+        for _ in range(self._redirects_max):
             response = answer.lookupTopicResponse
             if response.response == api.CommandLookupTopicResponse.Failed:
                 raise BrokerRefused("UnknownError", "the lookup failed without a reason")

@@ -21,7 +21,7 @@ from typing import TypeVar
 from geminga._transport.connection import Connection, ConnectionOptions
 from geminga._transport.connection_pool import ConnectionPool
 from geminga._transport.http_lookup import HttpLookup, WebOptions
-from geminga._transport.lookup import Lookup, TopicLookup
+from geminga._transport.lookup import REDIRECTS_MAX, Lookup, TopicLookup
 from geminga._transport.service_urls import Route, ServiceUrl
 from geminga.authentication import Authentication
 from geminga.errors import (
@@ -47,7 +47,7 @@ NAME_LETTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Times of a client, in seconds.
+    """Times of a client, in seconds, and how many brokers a lookup is sent on to.
 
     Between attempts to attach a producer or consumer again, ``reconnect_first_s`` doubles up to
     ``reconnect_limit_s``. One that no broker accepted again for ``reconnect_timeout_s`` is given up
@@ -59,6 +59,7 @@ class ClientOptions:
     # Short, because a broker or bookie that was killed is back within seconds.
     reconnect_limit_s: float = 5.0
     reconnect_timeout_s: float | None = None  # as upstream's clients, which never give up
+    lookup_redirects_max: int = REDIRECTS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,18 @@ class Channels(Service):
             raise InvalidServiceUrl(service_url, f"with tls= it has to begin with {wanted}")
         self.pool = ConnectionPool(network, options.connection, tls, method)
         timeout_s = options.connection.operation_timeout_s
-        web = WebOptions(tls or Tls(), method, access.listener_name, timeout_s)
+        redirects_max = options.lookup_redirects_max
+        web = WebOptions(tls or Tls(), method, access.listener_name, timeout_s, redirects_max)
         self.lookup: TopicLookup = (
             HttpLookup(url.web_urls, web, random)
             if url.is_web
-            else Lookup(self.pool, url.addresses, random, access.listener_name)
+            else Lookup(
+                self.pool,
+                url.addresses,
+                random,
+                access.listener_name,
+                options.lookup_redirects_max,
+            )
         )
         self._random = random
         self._ids = itertools.count()

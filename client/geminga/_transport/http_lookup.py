@@ -61,6 +61,7 @@ class WebOptions:
     authentication: Authentication | None
     listener_name: str | None
     timeout_s: float
+    redirects_max: int = REDIRECTS_MAX
 
 
 class HttpLookup:
@@ -161,7 +162,7 @@ class HttpLookup:
     async def _ask(self, url: str, headers: Mapping[str, str]) -> object:
         """The same, of one broker and those that it sends us on to."""
         path = urlsplit(url).path
-        for _ in range(REDIRECTS_MAX):
+        for _ in range(self._options.redirects_max):
             request = HttpRequest(url, headers)
             answer = await fetch(request, self._options.tls, self._options.timeout_s)
             if answer.status not in _REDIRECTS or answer.location is None:
@@ -171,7 +172,7 @@ class HttpLookup:
                 # Above all from https to http, where everybody on the way reads the credentials.
                 raise NotConnected(f"{url} leads to {following}, which is not secured as it is")
             url = following
-        raise TooManyRedirects(path, REDIRECTS_MAX)
+        raise TooManyRedirects(path, self._options.redirects_max)
 
 
 def _value(url: str, answer: HttpAnswer) -> object:

@@ -14,7 +14,7 @@ from geminga.errors import BrokerFailed, ClientError, NotConnected, TlsFailed, T
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 
-# As upstream's clients; brokers that know each other need one or two.
+# As upstream's clients; brokers that know each other redirect once or twice.
 REDIRECTS_MAX = 20
 
 TopicsMode = Literal["persistent", "non-persistent", "all"]
@@ -79,11 +79,13 @@ class Lookup:
         addresses: tuple[BrokerAddress, ...],
         random: Random,
         listener_name: str | None = None,
+        redirects_max: int = REDIRECTS_MAX,
     ) -> None:
         self._pool = pool
         # Which of its addresses a broker is to name; its usual ones where it is ``None``.
         self._listener_name = listener_name
         self._addresses = addresses
+        self._redirects_max = redirects_max
         # Many clients with the same URL begin at different brokers.
         self._turn = random.randrange(len(addresses))
 
@@ -183,7 +185,7 @@ class Lookup:
     async def _owner(self, topic: str, connection: Connection) -> Route:
         """The same, beginning with the broker at ``connection``."""
         is_authoritative = False
-        for _ in range(REDIRECTS_MAX):
+        for _ in range(self._redirects_max):
             asked = api.CommandLookupTopic(
                 topic=topic,
                 request_id=0,
@@ -199,7 +201,7 @@ class Lookup:
                 return route
             is_authoritative = response.authoritative
             connection = await self._pool.get(route)
-        raise TooManyRedirects(topic, REDIRECTS_MAX)
+        raise TooManyRedirects(topic, self._redirects_max)
 
     @staticmethod
     def _route(connection: Connection, response: api.CommandLookupTopicResponse) -> Route:

@@ -54,18 +54,22 @@ class TopicGroup:
     async def open(self) -> None:
         """Find the topics and have brokers accept all of them.
 
-        Raises the ``ClientError`` for which one could not be opened; none is open then.
+        Raises the ``ClientError`` for which one could not be opened, or for which one ended while
+        others were opened; none is open then.
         """
         self._channels.add_owner(self, self.close)
         try:
             topics = await self._find_topics()
             self._check_start(topics)
             await asyncio.gather(*self._openings(topics, self._subscribing))
-        except BaseException:
+            self.check_open()
+        except BaseException as error:
+            ended = self.error
             await self.close()
+            if ended is not None and isinstance(error, Closed):
+                # The others were closed for that, which tells nobody anything.
+                raise ended from None
             raise
-        if self.error is not None:
-            raise self.error
         if self._source.can_change:
             self._refreshing = self._channels.spawn(self._refresh(), name=self._title)
 

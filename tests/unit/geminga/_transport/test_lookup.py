@@ -83,6 +83,18 @@ async def test_brokers_that_send_in_circles_are_left(
     assert len(broker.of_type(BaseCommand.LOOKUP)) == 10
 
 
+async def test_a_lookup_asks_no_more_brokers_than_it_was_told(
+    connections: ConnectionPool, network: FakeNetwork, broker: FakeBroker
+) -> None:
+    other = FakeBroker(network, "other")
+    redirect(broker, other.url)
+    redirect(other, broker.url)
+    addresses = parse_service_url("pulsar://broker:6650")
+    with pytest.raises(TooManyRedirects, match="2 brokers"):
+        await Lookup(connections, addresses, Random(1), redirects_max=2).owner(TOPIC)
+    assert len(broker.of_type(BaseCommand.LOOKUP)) == 1
+
+
 async def test_behind_a_proxy_the_owner_is_reached_through_it(
     connections: ConnectionPool, broker: FakeBroker
 ) -> None:

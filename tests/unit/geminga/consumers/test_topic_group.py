@@ -166,6 +166,29 @@ async def test_the_end_of_one_topic_is_the_end_of_all(client: Client, broker: Fa
     assert closed.consumer_id == ids["two"]
 
 
+async def test_a_topic_that_ends_while_another_is_opened_is_why_the_consumer_is_not(
+    client: Client, broker: FakeBroker
+) -> None:
+    healthy = broker.answers[BaseCommand.SUBSCRIBE]
+
+    def answer(session: Session, command: BaseCommand, payload: bytes) -> None:
+        if command.subscribe.topic == f"{PREFIX}one":
+            healthy(session, command, payload)
+
+    broker.on(BaseCommand.SUBSCRIBE, answer)
+
+    async def opened() -> None:
+        await client.consumer(["one", "two"], "s")
+
+    opening = asyncio.create_task(opened())
+    await until(lambda: len(subscribed(broker)) == 2)
+    ids = subscribed(broker)
+    refuse_topic(broker, "one", api.TopicNotFound)
+    broker.session.write(answers.encode_close_consumer(ids["one"]))
+    with pytest.raises(TopicNotFound):
+        await opening
+
+
 async def test_a_client_that_closes_ends_consumers_of_several_topics(
     client: Client, broker: FakeBroker
 ) -> None:
