@@ -90,8 +90,8 @@ PROXY: Knobs = {"concurrent_lookup_requests_max": (3, 1), "lookup_redirects_max"
 # What all producers of a client may hold: half of it takes a message of each, or they would be in
 # each other's way. And what a stream has under way unread.
 CLIENT_MEMORY_BYTES: Sequence[int] = (8 * KIB, 256)
-# How many brokers a client's lookup asks in a row. With two, one that the brokers' leader would send
-# on has to begin at the leader, and comes there in its turn.
+# How many brokers a client's lookup asks in a row. With two, a lookup that the leader sends on
+# comes to the owner only where it begins at the leader, which clients ask in its turn.
 CLIENT_REDIRECTS: Sequence[int] = (3, 2)
 WINDOW_BYTES: Sequence[int] = (8 * KIB, 4 * KIB, KIB)
 

@@ -13,7 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from tests.simulation.features.stage import CALM_S_MAX, LIVE_S, RETRY_S, Errand, opened
+from tests.simulation.features.stage import (
+    CALM_S_MAX,
+    LIVE_S,
+    RETRY_S,
+    Errand,
+    Weather,
+    opened,
+)
 
 from geminga import (
     EARLIEST,
@@ -27,14 +34,19 @@ from geminga import (
     TableView,
     TopicNotFound,
     TopicTerminated,
+    connect,
 )
 from geminga_broker import errors
 from geminga_broker.broker import Broker
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import AutoTopicCreation, Policies
+from geminga_scenarios.cluster import BROKER_PORT
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.host import Host
 
 ROUNDS_MAX = 3
+# In another namespace, which is one of another errand: another broker may serve it.
+FAR = "persistent://public/careless/far"
 GUESTS_MAX = 20
 NO_ATTRIBUTES = b""
 
@@ -46,12 +58,18 @@ class Bereft(Errand):
     policies = Policies(auto_topic_creation_override=AutoTopicCreation(allowed=False))
 
     async def open(self) -> None:
-        """The topic that stays."""
+        """The topics that stay."""
         self.is_over = False
         await self._made(self.topic("lasting"))
+        await self._made(FAR)
 
     async def live(self) -> None:
-        """Round by round."""
+        """Round by round; beside them, one who has not opened all topics yet."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._be_bereft_while_opening())
+            tasks.create_task(self._rounds())
+
+    async def _rounds(self) -> None:
         end_s = self.stage.now_s() + LIVE_S
         for number in range(ROUNDS_MAX):
             if self.stage.now_s() < end_s:
@@ -156,6 +174,49 @@ class Bereft(Errand):
                 await self.pause(2.0 / GUESTS_MAX)
         return closes
 
+    async def _be_bereft_while_opening(self) -> None:
+        """Who opens two topics at once is told that one is gone, though the broker of the other
+        does not answer."""
+        cluster, network = self.stage.cluster, self.stage.cluster.world.network
+        near = self.topic("near")
+        await self._made(near)
+        answering, silent = self._owner(near), self._owner(FAR)
+        if cluster.proxies or answering is None or silent in (answering, None):
+            return
+        host = cluster.world.host("waiting")
+        client = await connect(
+            f"pulsar://{answering.name}:{BROKER_PORT}",
+            network=cluster.network_of(host),
+            clock=host.clock,
+            random=host.random,
+        )
+        network.cut("waiting", silent.name)
+        try:
+            opening = asyncio.create_task(_consuming(client, [near, FAR]))
+            await asyncio.sleep(RETRY_S)
+            await self._deleted(near)
+            async with asyncio.timeout(CALM_S_MAX):
+                await opening
+        except TopicNotFound:
+            self.deeds += 1
+        except ClientError as error:
+            if isinstance(error, Closed) or self.stage.weather is Weather.CALM:
+                raise InvariantViolated(
+                    f"{near} was deleted, and its client told {error!r}"
+                ) from error
+        finally:
+            network.heal("waiting", silent.name)
+            await client.close()
+
+    def _owner(self, topic: str) -> Host | None:
+        """Where the broker is that owns it."""
+        name, cluster = TopicName.parse(topic), self.stage.cluster
+        for host in cluster.brokers:
+            broker = cluster.broker(host)
+            if broker is not None and broker.ownership.owns(name):
+                return host
+        return None
+
     async def _fails(
         self, call: Callable[[], Awaitable[object]], reason: type[ClientError]
     ) -> None:
@@ -193,6 +254,10 @@ class Bereft(Errand):
     async def _terminated(self, topic: str) -> None:
         name = TopicName.parse(topic)
         await self.stage.have_owner(topic, lambda each: each.administration.terminate_topic(name))
+
+
+async def _consuming(client: Client, topics: list[str]) -> None:
+    await client.consumer(topics, "waiting")
 
 
 async def _next(changes: AsyncIterator[object]) -> None:
