@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -16,21 +16,19 @@ from typing import Any
 import pytest
 from tests.simulation.planted import Plant, found_by
 from tests.simulation.seeds import first_seeds
-from tests.simulation.workers import Workers
+from tests.simulation.workers import COMPACTION_S, REMOVED_KEPT_S, Workers
 
 from geminga import AccessMode, ClientError, Reader
-from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.broker import Broker
 from geminga_functions.cluster import keyed_log
 from geminga_functions.cluster.heartbeats import Heartbeats
-from geminga_functions.cluster.keyed_log import KeyedLog, LogWriter
+from geminga_functions.cluster.keyed_log import LogWriter
 from geminga_functions.cluster.leadership import Leadership, WorkerInstances
 from geminga_functions.cluster.orders import instances_of
-from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.errors import NotLeader
 from geminga_functions.names import FunctionName
 from geminga_functions.runtime.instances import Instances
-from geminga_functions.worker import Worker, function_log
+from geminga_functions.worker import Worker
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
@@ -69,8 +67,6 @@ SETTLE_S = 120.0
 ELECTION_S = 3.0
 # Instances that fail and start again are nothing to the leader.
 CALM_S, CALM_STEPS_MAX = 60.0, 10
-# The connection is given up, and the compaction is over by then.
-COMPACTED_S = 90.0
 TIME_LIMIT_S = 600.0
 # A lease is three seconds: some pauses and partitions are longer, most are not.
 MENU = FaultMenu(
@@ -103,6 +99,8 @@ class Story:
     versions: int = 0
     is_isolated: bool = False
     ending: list[asyncio.Task[None]] = field(default_factory=list["asyncio.Task[None]"])
+    # Who is cut off as soon as it has read the logs: it has no producer and no consumer yet.
+    beginner: Host | None = None
 
     def leader(self) -> tuple[Host, Leadership] | None:
         """A worker that takes itself for the leader."""
@@ -168,13 +166,48 @@ class Story:
             host.run(drain()).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def isolate(self) -> None:
-        """Cut a worker off from all brokers, for longer than its client asks them for anything; it
-        may be told to end meanwhile. One at a time."""
-        if self.is_isolated:
+        """Cut a worker off from all brokers, for longer than its client asks them for anything: at
+        once, when it begins, or, one that leads, before it drops what was removed. It may be told
+        to end meanwhile. One at a time."""
+        if self.is_isolated or self.beginner is not None:
             return
+        moment = self.chance.randrange(4)
+        if moment == 0:
+            self.ending.append(asyncio.create_task(self._isolate_before_drop()))
+            return
+        host = self.chance.choice(self.workers.hosts)
+        if moment == 1 and host.is_running:
+            self.beginner = host
+            self.workers.on_read = self._isolate_beginner
+            host.kill()
+            host.restart()
+            return
+        self._cut_off(host, self.chance.uniform(ISOLATED_S_MIN, ISOLATED_S_MAX))
+        if host.lives and self.chance.randrange(2):  # one has not begun yet
+            self.ending.append(asyncio.create_task(self._end_and_begin(host)))
+
+    def _isolate_beginner(self, host: Host) -> None:
+        if host is self.beginner:
+            self.beginner = None
+            self._cut_off(host, self.chance.uniform(ISOLATED_S_MIN, ISOLATED_S_MAX))
+
+    async def _isolate_before_drop(self) -> None:
+        """Of what was removed long ago the leader drops the next time all there is."""
+        end_s = self.workers.world.loop.now_s + REMOVED_KEPT_S
+        while self.workers.world.loop.now_s < end_s:
+            for host, worker in self.workers.serving().items():
+                removed_ms = host.clock.wall_ms() - REMOVED_KEPT_S * 1000
+                removals = worker.functions.removed.values()
+                is_dropping = any(each < removed_ms for each in removals)
+                if worker.leadership.is_leader and is_dropping and not self.is_isolated:
+                    seconds = self.chance.uniform(ISOLATED_S_MIN, ISOLATED_S_MAX)
+                    self._cut_off(host, seconds + COMPACTION_S)
+                    return
+            await asyncio.sleep(LOOK_S)
+
+    def _cut_off(self, host: Host, seconds: float) -> None:
         self.is_isolated = True
-        world, host = self.workers.world, self.chance.choice(self.workers.hosts)
-        seconds = self.chance.uniform(ISOLATED_S_MIN, ISOLATED_S_MAX)
+        world = self.workers.world
         brokers = [each.name for each in self.workers.cluster.brokers]
         world.note(f"{host.name} reaches no broker for {seconds:.6f} s")
         for broker in brokers:
@@ -186,8 +219,6 @@ class Story:
                 world.network.heal(host.name, broker)
 
         world.later(seconds, end)
-        if self.chance.randrange(2):
-            self.ending.append(asyncio.create_task(self._end_and_begin(host)))
 
     async def _end_and_begin(self, host: Host) -> None:
         """Tell a worker to end, and start it again."""
@@ -234,6 +265,7 @@ class Story:
                 await self.change()
             self.workers.notes.check()
         await asyncio.gather(*self.ending)
+        self.beginner = None
 
     async def settle(self) -> None:
         """Wait until everything is as it should be without faults. Raises ``InvariantViolated``."""
@@ -363,91 +395,6 @@ def test_a_leader_rests_while_nothing_changes_and_is_soon_replaced(
 
     monkeypatch.setattr(Leadership, "_step", step)
     simulate(seed, partial(calm_and_election, steps), time_limit_s=TIME_LIMIT_S)
-
-
-async def removal_behind_a_compaction() -> None:
-    """A worker is cut off while a function is removed and the log compacted."""
-    async with World() as world:
-        cluster = Cluster(world, Shape())
-        await cluster.open()
-        follower, broker = world.host("follower"), cluster.brokers[0]
-        config = FunctionsWorkerConfig()
-        topic = TopicName.parse(config.topic(config.function_metadata_topic_name))
-        logs: list[KeyedLog[FunctionName, FunctionMetaData]] = []
-
-        async def follow(_: object) -> None:
-            async with cluster.client("follower") as client, function_log(client, config) as log:
-                logs.append(log)
-                await asyncio.Event().wait()
-
-        async def remove() -> None:
-            async with (
-                cluster.client("leader") as client,
-                await client.producer(str(topic), batching=None) as producer,
-            ):
-                for name in NAMES[:2]:
-                    metadata = FunctionMetaData(version=1).SerializeToString()
-                    await producer.send(metadata, key=str(name))
-                follower.start(follow)
-                while not logs or len(logs[0].records) < 2:  # noqa: ASYNC110 - another host
-                    await asyncio.sleep(LOOK_S)
-                world.partition("follower", broker.name)
-                await producer.send(b"", key=str(NAMES[0]))
-                await cluster.do(broker, lambda each: each.administration.compact_topic(topic))
-                await asyncio.sleep(COMPACTED_S)
-                world.heal("follower", broker.name)
-                # Even if nothing more is ever written.
-                async with asyncio.timeout(SETTLE_S):
-                    while list(logs[0].records) != [NAMES[1]]:  # noqa: ASYNC110 - another host
-                        await asyncio.sleep(LOOK_S)
-
-        leader = world.host("leader")
-        leader.start(lambda _: asyncio.Event().wait())
-        await leader.run(remove())
-
-
-def test_a_removal_that_a_compaction_dropped_meanwhile_is_noticed() -> None:
-    simulate(0, removal_behind_a_compaction, time_limit_s=TIME_LIMIT_S)
-
-
-async def half_made_producer() -> None:
-    """The broker's answer to a worker that takes a log for itself is lost for a while."""
-    async with World() as world:
-        cluster = Cluster(world, Shape())
-        await cluster.open()
-        broker = cluster.brokers[0]
-        config = FunctionsWorkerConfig()
-        topic = TopicName.parse(config.topic(config.function_metadata_topic_name))
-
-        async def take() -> None:
-            async with (
-                cluster.client("leader") as client,
-                function_log(client, config) as log,
-                AsyncExitStack() as stack,
-            ):
-                world.network.cut(broker.name, "leader", is_one_way=True)
-                with pytest.raises(TimeoutError):
-                    await log.writer(stack, PATIENCE_S)
-                world.network.heal(broker.name, "leader")
-                # The half-made producer neither stands in the way nor stays behind.
-                writer = await log.writer(stack, SETTLE_S)
-                await writer.put(NAMES[0], FunctionMetaData(version=1).SerializeToString())
-                serving = cluster.broker(broker)
-                assert serving is not None
-                stats = await serving.administration.topic_stats(topic, StatsQuery())
-                assert len(stats["publishers"]) == 1
-
-        leader = world.host("leader")
-        leader.start(lambda _: asyncio.Event().wait())
-        await leader.run(take())
-
-
-def test_a_producer_that_was_made_too_late_stands_in_no_leaders_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # The fence of the next leader would hide what the first attempt had left.
-    monkeypatch.setattr(keyed_log, "LEADERS_ACCESS", AccessMode.EXCLUSIVE)
-    simulate(0, half_made_producer, time_limit_s=TIME_LIMIT_S)
 
 
 def ignore_leases(patch: pytest.MonkeyPatch) -> None:

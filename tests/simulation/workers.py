@@ -264,6 +264,9 @@ class Workers:
         self.hosts = [self.world.host(f"worker-{number}") for number in range(count)]
         for number, host in enumerate(self.hosts):
             host.clock.advance(1000.0 * number)  # monotonic clocks of machines have nothing common
+        # Called whenever a worker has read assignments, the first time before it asks for anything
+        # else.
+        self.on_read: Callable[[Host], None] = lambda _: None
         # The worker of each host's life.
         self._serving: dict[tuple[Host, int], Worker] = {}
 
@@ -308,6 +311,7 @@ class Workers:
                 random=host.random,
                 removed_kept_s=REMOVED_KEPT_S,
             )
+            worker.assignments.listen(lambda: self.on_read(host))
             async with worker:
                 self._serving[life] = worker
                 yield
