@@ -177,7 +177,6 @@ RARELY: frozenset[str] = frozenset(
 
 NOT_YET: frozenset[str] = frozenset(
     {
-        "geminga._transport.lookup:Lookup._owner:raise TooManyRedirects",
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:except TimeoutError",
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._use:except LedgerError",

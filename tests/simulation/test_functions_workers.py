@@ -446,8 +446,8 @@ def drop_at_once(patch: pytest.MonkeyPatch) -> None:
     [
         (ignore_leases, 1),
         (await_no_end, 3),
-        pytest.param(keep_the_session, 4, marks=pytest.mark.full),
-        (fence_no_leader, 6),
+        pytest.param(keep_the_session, 40, marks=pytest.mark.full),
+        (fence_no_leader, 10),
         (drop_at_once, 2),
     ],
 )
