@@ -50,11 +50,12 @@ class V3Connection(BookieStream):
     def ask(self, request: pb.Request, *, timeout_s: float) -> asyncio.Future[pb.Response]:
         """Send ``request`` under a number of its own; the answer should come in ``timeout_s``.
 
-        The future fails with ``BookieUnavailable`` when the connection ends before. Raises that
-        where too much is asked already.
+        The connection is made and not over: its link gives out no other. The future fails with
+        ``BookieUnavailable`` when it ends before the answer. Raises that where too much is asked
+        already.
         """
-        if not self._is_live or self._transport is None:
-            raise BookieUnavailable(self._bookie_id, "not connected")
+        assert self._is_live
+        assert self._transport is not None
         if len(self._asked) >= REQUESTS_MAX:
             raise BookieUnavailable(self._bookie_id, f"owes {REQUESTS_MAX} answers")
         self._requests_made = request.header.txnId = self._requests_made + 1

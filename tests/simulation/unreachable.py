@@ -232,7 +232,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_ledger.registry:BookieRegistry._refresh_racks:except MalformedRecord": CORRUPT,
     "geminga_ledger.registry:BookieRegistry.resolve:raise BookieUnavailable (2)": CORRUPT,
     "geminga_ledger.registry:BookieRegistry.resolve:raise BookieUnavailable (3)": CORRUPT,
-    "geminga_ledger.v3_connection:V3Connection.ask:raise BookieUnavailable (2)": LIMITS,
+    "geminga_ledger.v3_connection:V3Connection.ask:raise BookieUnavailable": LIMITS,
     "geminga_proxy.brokers:RegisteredBrokers._records": CORRUPT,
     "geminga_proxy.config": TLS,
     "geminga_proxy.connection:BrokerHandshake.data_received": WIRE,
