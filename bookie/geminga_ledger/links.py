@@ -215,7 +215,8 @@ class BookieLink(LinkBase[BookieConnection]):
 
 
 class BookieLinks(Service):
-    """All links of this process; closing it closes every connection."""
+    """All links of this process; closing it closes every connection, for good: a reader that goes
+    on is refused, also by the link to a bookie that nobody needed before."""
 
     def __init__(
         self,
@@ -252,6 +253,8 @@ class BookieLinks(Service):
             link = self._links[key] = BookieLink(
                 bookie_id, self._services, lambda work, name: self.spawn(work, name=name)
             )
+            if self._is_closing:
+                link.close()
         return link
 
     def v3_link(self, bookie_id: str) -> V3Link:
@@ -259,6 +262,8 @@ class BookieLinks(Service):
         link = self._v3_links.get(bookie_id)
         if link is None:
             link = self._v3_links[bookie_id] = V3Link(bookie_id, self._services)
+            if self._is_closing:
+                link.close()
         return link
 
     @property

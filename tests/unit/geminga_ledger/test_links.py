@@ -16,6 +16,7 @@ from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.links import BookieLink, BookieLinks, Purpose
 from geminga_ledger.registry import BookieRegistry
 from geminga_protocol.bookkeeper.codes import Flag, Operation
+from geminga_protocol.bookkeeper.v3_requests import read_lac_request
 
 CONFIG = LedgerConfig()
 
@@ -262,6 +263,18 @@ async def test_closing_fails_whoever_waits() -> None:
     with pytest.raises(BookieUnavailable, match="closing"):
         await link.connected()
     assert world.bookies[0].count(Operation.READ) == 0
+
+
+async def test_a_link_that_is_asked_for_after_closing_is_closed() -> None:
+    world = World(2)
+    async with links_in(world) as links:
+        pass
+    with pytest.raises(BookieUnavailable, match="closing"):
+        async with asyncio.timeout(100):
+            await links.link("b0").connected()
+    with pytest.raises(BookieUnavailable, match="closing"):
+        await links.v3_link("b1").ask(read_lac_request(1), timeout_s=1)
+    assert world.network.connects == []
 
 
 async def test_writers_are_told_of_every_attempt_that_fails() -> None:
