@@ -47,7 +47,12 @@ class BookieHealth:
 
     def is_doubtful(self, bookie_id: str, now_s: float) -> bool:
         """Whether it is better to ask another bookie, if there is one."""
-        return now_s - self._doubted_at_s.get(bookie_id, -math.inf) < self._doubt_s
+        return self.doubted_at_s(bookie_id, now_s) > -math.inf
+
+    def doubted_at_s(self, bookie_id: str, now_s: float) -> float:
+        """When it last gave a reason for doubt; minus infinity where it is not in doubt now."""
+        doubted_at_s = self._doubted_at_s.get(bookie_id, -math.inf)
+        return doubted_at_s if now_s - doubted_at_s < self._doubt_s else -math.inf
 
     def is_quarantined(self, bookie_id: str, now_s: float) -> bool:
         """Whether it is better to place new ledgers elsewhere."""

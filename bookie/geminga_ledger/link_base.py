@@ -127,6 +127,12 @@ class LinkBase(Generic[StreamT]):
         """Whether the bookie is down, or failed or was slow a moment ago: ask it last."""
         return self.is_down or self._health.is_doubtful(self.bookie_id, self._clock.monotonic())
 
+    @property
+    def doubted_at_s(self) -> float:
+        """When the bookie last gave a reason for doubt, by the clock; minus infinity where
+        that is over."""
+        return self._health.doubted_at_s(self.bookie_id, self._clock.monotonic())
+
     def note_failure(self) -> None:
         """The bookie answered with an error that is its own fault, or not in time."""
         if self._health.failed(self.bookie_id, self._clock.monotonic()):

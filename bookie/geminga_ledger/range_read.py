@@ -263,7 +263,14 @@ class RangeRead:
 
 
 def _order(write_set: tuple[int, ...], links: tuple[BookieLink, ...]) -> tuple[int, ...]:
-    """The write set, with those last that are not likely to answer soon."""
-    return tuple(
-        sorted(write_set, key=lambda each: (not links[each].is_connected, links[each].is_doubtful))
-    )
+    """The write set, with those last that are not likely to answer soon.
+
+    Of several doubtful ones, that which last gave a reason for it: one that is silent now would
+    otherwise keep each read waiting because another one failed a while ago.
+    """
+
+    def rank(bookie: int) -> tuple[bool, bool, float]:
+        link = links[bookie]
+        return not link.is_connected, link.is_doubtful, link.doubted_at_s
+
+    return tuple(sorted(write_set, key=rank))

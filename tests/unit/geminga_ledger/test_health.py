@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from geminga_ledger.health import BookieHealth
@@ -22,6 +24,8 @@ def test_a_failure_is_remembered_for_a_while(health: BookieHealth) -> None:
     assert health.is_doubtful("b", 129.9)
     assert not health.is_doubtful("b", 130.0)
     assert not health.is_doubtful("other", 101.0)
+    assert health.doubted_at_s("b", 129.9) == 100.0
+    assert health.doubted_at_s("b", 130.0) == health.doubted_at_s("other", 101.0) == -math.inf
 
 
 def test_slowness_never_leads_to_quarantine(health: BookieHealth) -> None:

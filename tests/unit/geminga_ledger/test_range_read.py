@@ -197,6 +197,21 @@ async def test_a_slow_bookie_is_asked_last_for_a_while(bench: Bench) -> None:
     assert bench.reads_at(0) == [0, 3]
 
 
+async def test_where_all_are_doubtful_the_one_that_is_silent_now_is_asked_last(
+    bench: Bench,
+) -> None:
+    bench.world.left_behind(LEDGER, (3, 3, 2), dict.fromkeys(range(4), ALL))
+    for number in ALL:
+        bench.links.link(f"b{number}").note_failure()
+    bench.world.bookies[0].is_silent = True
+    await asyncio.sleep(1)
+    for entry_id in (0, 3, 0):
+        read = bench.read(entry_id, entry_id, speculative_s=2.0)
+        assert await read.run() == [found(entry_id)]
+    assert bench.reads_at(0) == [0]
+    assert bench.counters.reads_speculative == 1
+
+
 async def test_a_bookie_that_answers_others_meanwhile_is_not_slow(bench: Bench) -> None:
     bench.world.left_behind(LEDGER, (2, 2, 1), dict.fromkeys(range(16), (0,)))
     bench.world.bookies[0].is_holding = True
