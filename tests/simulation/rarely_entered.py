@@ -187,8 +187,6 @@ NOT_YET: frozenset[str] = frozenset(
         "geminga_functions.worker:Worker._compact:except ClientError",
         "geminga_ledger.digests:_Decoder._check:raise EntryDigestMismatch",
         "geminga_ledger.lac_read:LacRead._hear:except EntryDigestMismatch",
-        "geminga_ledger.link_base:LinkBase._dial:raise BookieUnavailable",
-        "geminga_ledger.v3_link:V3Link._connect:raise BookieUnavailable",
         "geminga_ledger.writer:LedgerWriter._changed:raise LedgerFenced (2)",
         "geminga_proxy.lookups:Lookups._owner:raise NotConnected (2)",
     }

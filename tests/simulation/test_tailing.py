@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -26,7 +27,14 @@ from tests.simulation.seeds import first_seeds
 
 from geminga_bookie.sessions.long_polls import LongPoll as Waiting
 from geminga_bookie.sessions.long_polls import LongPolls
-from geminga_ledger import LedgerConfig, LedgerError, LedgerReader, Ledgers, LedgerWriter
+from geminga_ledger import (
+    BookieUnavailable,
+    LedgerConfig,
+    LedgerError,
+    LedgerReader,
+    Ledgers,
+    LedgerWriter,
+)
 from geminga_ledger.long_poll import LongPoll, News
 from geminga_ledger.store import LedgerStore
 from geminga_runtime.coordination import CoordinationError
@@ -45,6 +53,10 @@ FAULTS_S_MAX = 4.0
 PAUSE_S_MAX = 0.1
 FILL_S_MAX = 2.0
 WAIT_S_MAX = 5.0
+# How often somebody asks who does not wait, and how long he stays: about as long as connecting and
+# asking take.
+HURRIES_S = 1.0
+IN_A_HURRY_S_MAX = 0.003
 # So often a reader does not wait for news, but asks all bookies at once what there is.
 ASKED = 0.1
 # With a pause of so long, the writer tells how far its ledger is confirmed.
@@ -178,6 +190,35 @@ async def _follow_one(host: Host, ledgers: Ledgers, book: Book, ledger_id: int) 
             await reader.wait_for_confirmed(reader.last_confirmed, timeout_s=timeout_s)
 
 
+async def hurry(host: Host, storage: Storage, book: Book, config: LedgerConfig) -> None:
+    """The main of a process that asks what is confirmed and ends its part of ledgers at once, while
+    bookies are being connected: whoever asks is told all the same, and then refused."""
+    while not book.is_over.is_set():
+        await asyncio.sleep(HURRIES_S * host.random.random())
+        if book.history.ledgers:
+            with suppress(LedgerError, CoordinationError):
+                await _ask_and_leave(host, storage, book, config)
+
+
+async def _ask_and_leave(host: Host, storage: Storage, book: Book, config: LedgerConfig) -> None:
+    async with storage.ledgers(host, config) as ledgers:
+        reader = await ledgers.open(book.history.ledgers[-1], recover=False)
+        asking = asyncio.create_task(reader.read_last_confirmed(), name="ask in a hurry")
+        await asyncio.sleep(IN_A_HURRY_S_MAX * host.random.random())
+    try:
+        async with asyncio.timeout(LAST_ENTRY_S):
+            await asking
+    except TimeoutError as error:
+        raise InvariantViolated("a reader whose ledgers were closed is never told") from error
+    except BookieUnavailable:
+        pass
+    book.see(reader, object())
+    if not reader.is_closed:
+        with suppress(BookieUnavailable):
+            told = await reader.read_last_confirmed()
+            raise InvariantViolated(f"over closed connections a reader was told of {told}")
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a story was about: entries read, ensembles changed, seconds to the last entry."""
@@ -200,6 +241,7 @@ async def story(menu: FaultMenu, sizes: Sizes, config: LedgerConfig) -> Told:
             for name in readers:
                 following = partial(follow, storage=storage, book=book, config=config)
                 world.host(name).start(following)
+            world.host("hasty").start(partial(hurry, storage=storage, book=book, config=config))
             await asyncio.sleep(chance.random() * FAULTS_S_MAX)
             storage.fill(chance.choice(storage.bookies), FILL_S_MAX * chance.random())
             await asyncio.sleep(chance.random() * FAULTS_S_MAX)
