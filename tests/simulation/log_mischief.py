@@ -32,12 +32,16 @@ from geminga_simulation.world import ZOOKEEPER
 
 # Longer than a change waits for a new ledger, or for cursors.
 HELD_S = 75.0
+AGAIN_S = 0.01
 # Of a network on which a read takes so long, a look at a whole backlog does not come to an end.
 SLOW_S = 140.0
 SLOW_NETWORK = NetworkConditions(delay_s_min=2.0, delay_s_max=3.0)
 # Somebody writes a record so often, for so long.
 TOUCHED_EACH_S = 0.000_3
 TOUCHED_S = 1.0
+# Within so long somebody truncates the log. Who made a ledger hears of it within so long.
+TRUNCATED_S_MAX = 5.0
+HEARD_S_MAX = 0.008
 IDS_TAKEN = 4
 # So long is a bookie away that is called by another name.
 AWAY_S = 1.0
@@ -72,11 +76,34 @@ class LogMischief:
     async def hold(self) -> None:
         """Nobody reaches a bookie, or ZooKeeper, or either, for longer than a change waits."""
         both = [*self._bookies, ZOOKEEPER]
-        away = self._chance.choice((self._bookies, [ZOOKEEPER], both))
+        await self._hold(self._chance.choice((self._bookies, [ZOOKEEPER], both)))
+
+    async def hold_a_truncation(self) -> None:
+        """The same, of either, when somebody who truncates has a new ledger: his cursors are to be
+        written next."""
+        end_s = self._world.loop.now_s + TRUNCATED_S_MAX
+        begun = len(self._book.removals)
+        before: list[int] | None = None
+        while self._world.loop.now_s < end_s:
+            if len(self._book.removals) > begun:
+                begun, before = len(self._book.removals), self._ledgers()
+            elif before is not None and self._ledgers()[-1:] != before[-1:]:
+                break
+            await asyncio.sleep(TOUCHED_EACH_S)
+        await asyncio.sleep(HEARD_S_MAX * self._chance.random())
+        await self._hold([*self._bookies, ZOOKEEPER])
+
+    async def _hold(self, away: list[str]) -> None:
         pairs = [(owner.name, each) for owner in self._owners for each in away]
-        for pair in pairs:
-            self._world.partition(*pair)
-        await asyncio.sleep(HELD_S)
+        end_s = self._world.loop.now_s + HELD_S
+        self._world.note(f"for {HELD_S} s no owner reaches {', '.join(away)}")
+        while self._world.loop.now_s < end_s:
+            for owner, each in pairs:  # again: the menu's partitions join them when they end
+                if each == ZOOKEEPER:
+                    self._zookeeper.isolate(owner)
+                else:
+                    self._world.network.cut(owner, each)
+            await asyncio.sleep(AGAIN_S)
         for pair in pairs:
             self._world.heal(*pair)
 

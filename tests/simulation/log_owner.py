@@ -23,7 +23,7 @@ from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfi
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.managed_ledger import CHANGE_DEADLINE_S, ManagedLedger
 from geminga_broker.managed_ledger.payloads import without_broker_entry
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_ledger import LedgerConfig, LedgerError, Ledgers
@@ -44,6 +44,9 @@ PAUSE_S_MAX = 0.15
 # How long an owner works on a log that nobody takes from it, and on one that somebody did.
 LIVES_S = (0.5, 2.0, 4.0)
 NOTICED_S = 0.3
+# So often it does not give the log up before all that is under way has had its time.
+PATIENT = 0.75
+PATIENCE_S = 2 * CHANGE_DEADLINE_S
 # It opens the log so often, after such pauses.
 LIVES_MAX = 8
 PAUSES_S = (0.1, 0.3, 1.0)
@@ -221,6 +224,7 @@ class Work:
         while the log is closed."""
         chance = Random(host.random.random())
         end_s = now_s() + chance.choice(LIVES_S)
+        is_patient = chance.random() < PATIENT
         while now_s() < end_s and not host.is_stopping:
             name = chance.choice(self._errands)
             errand = getattr(self, f"_{name}")(Random(chance.random()))
@@ -231,6 +235,8 @@ class Work:
             if self._told.is_fenced:
                 end_s = min(end_s, now_s() + NOTICED_S)
             await asyncio.sleep(chance.random() * PAUSE_S_MAX)
+        if is_patient and self._under_way and not host.is_stopping:
+            await asyncio.wait(self._under_way, timeout=PATIENCE_S)
 
     async def finish(self) -> None:
         """Whoever asked for something is told in the end, whatever became of the log."""

@@ -177,11 +177,7 @@ RARELY: frozenset[str] = frozenset(
 
 NOT_YET: frozenset[str] = frozenset(
     {
-        "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:except TimeoutError",
-        "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._use:except LedgerError",
-        "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:except TimeoutError",
-        "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:raise StorageUnavailable",
         "geminga_functions.cluster.heartbeats:Heartbeats._beat:except ClientError",
         "geminga_functions.cluster.leadership:Leadership._participate:except ClientError",
         "geminga_functions.worker:Worker._compact:except ClientError",
