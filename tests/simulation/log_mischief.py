@@ -171,7 +171,8 @@ class LogMischief:
             self._zookeeper.put(
                 ledger_path(ledger_id), replace(metadata, fragments=(*before, renamed)).encode()
             )
-            bookie = self._world.host(last.ensemble[0])
+            # Where it is not the one that was renamed, the writer wants an ensemble of its own.
+            bookie = self._world.host(last.ensemble[-1])
             if bookie.is_running:
                 bookie.kill()
                 await asyncio.sleep(AWAY_S)

@@ -105,12 +105,16 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.managed_ledger.cursor_store:CursorStore.load:raise VersionMismatch",
         "geminga_broker.managed_ledger.factory:ManagedLedgerFactory.cursor_names:except NodeMissing",  # noqa: E501
         "geminga_broker.managed_ledger.factory:ManagedLedgerFactory.cursor_names:raise TopicNotFound",  # noqa: E501
+        "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:except TimeoutError",
+        "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger.delete:except LedgerError",
         "geminga_broker.managed_ledger.recorded_chain:RecordedChain.terminate:except BaseException",
         "geminga_broker.managed_ledger.termination:Termination.terminate:except (LedgerError, CoordinationError, TimeoutError)",  # noqa: E501
         "geminga_broker.managed_ledger.termination:Termination.terminate:except (LedgerFenced, *OWNERSHIP_LOST)",  # noqa: E501
         "geminga_broker.managed_ledger.termination:Termination.terminate:raise StorageUnavailable",
         "geminga_broker.managed_ledger.termination:Termination.terminate:raise TopicFenced",
+        "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:except TimeoutError",
+        "geminga_broker.managed_ledger.trimmer:Trimmer.pass_everything:raise StorageUnavailable",
         "geminga_broker.managed_ledger.trimmer:Trimmer.trim:except OWNERSHIP_LOST",
         "geminga_broker.managed_ledger.trimmer:Trimmer.trim:raise TopicFenced (2)",
         "geminga_broker.ownership.brokers:Brokers._keep_load_current:except NodeMissing",
