@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -23,17 +24,21 @@ from tests.simulation.history import History
 from tests.simulation.owner import Owner
 from tests.simulation.planted import believe_enough_absences, found_by
 from tests.simulation.seeds import first_seeds
+from tests.simulation.spoiling import AT_REST_S, cut_an_entry_short, spoil_last_entry
 from tests.simulation.test_autorecovery import close_all, until_whole
 from tests.simulation.test_garbage import Deleting
 
 from geminga_bookie.formats import entry_log_v1, journal_v1, log_list_v1
 from geminga_bookie.garbage.garbage import logs_to_compact
 from geminga_bookie.storage.index import Index
+from geminga_ledger import LedgerError
+from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import EAGER, KIB, SMALL_FILES, RecoveringStorage
 from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
+from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
@@ -77,6 +82,9 @@ SYNCS_LIE = replace(NOBODY_GOES, lying_sync_rate=1.0, down_s_max=1.0)
 VERY_SLOW_DISK = DiskConditions(sync_s_min=0.1, sync_s_max=0.2)
 # Bookies that were started again can be asked after so long.
 REGISTERED_S = 0.2
+# So long is a ledger written that nobody closes.
+WRITTEN_S = 0.2
+PAUSED_S = 0.05
 
 
 class Harm:
@@ -99,6 +107,11 @@ class Harm:
 
     def spoil_a_page_of_a_closed_entry_log(self) -> bool:
         return self._spoil("ledgers", self._closed_logs())
+
+    def cut_an_entry_short(self) -> bool:
+        paths = self._files("ledgers", entry_log_v1.SUFFIX)
+        self._chance.shuffle(paths)
+        return any(cut_an_entry_short(self._disk("ledgers"), each, self._chance) for each in paths)
 
     def cut_a_closed_entry_log(self) -> bool:
         return self._cut("ledgers", self._closed_logs())
@@ -214,6 +227,7 @@ class Harm:
 LOUD: tuple[Callable[[Harm], bool], ...] = (
     Harm.flip_a_bit_of_an_entry_log,
     Harm.spoil_a_page_of_an_entry_log,
+    Harm.cut_an_entry_short,
     Harm.copy_an_entry_log_to_the_other_disk,
     Harm.flip_a_bit_of_the_list_of_entry_logs,
     Harm.flip_a_bit_of_another_file,
@@ -282,6 +296,8 @@ async def story(menu: FaultMenu, sizes: Sizes, harms: tuple[Callable[[Harm], boo
         for name, host in list(world.hosts.items()):
             if name.startswith("owner"):
                 host.kill()
+        if harms and chance.random() < 0.5:
+            await _ask_of_an_open_one(storage, history, sizes, harmed)
         await make_whole(storage, history, [] if writing is None else writing.doomed)
         return Told(
             sum(last + 1 for last in history.confirmed.values()),
@@ -290,6 +306,47 @@ async def story(menu: FaultMenu, sizes: Sizes, harms: tuple[Callable[[Harm], boo
             tuple(each.status for each in harmed if "could not start" in each.status),
             0 if harms else injector.orders["lying_sync"],
         )
+
+
+async def _ask_of_an_open_one(
+    storage: RecoveringStorage, history: History, sizes: Sizes, harmed: Sequence[Host]
+) -> None:
+    """The last entry of a ledger that nobody closes is spoilt on few bookies; a reader who asks up
+    to where it is confirmed is told what its writer knew."""
+
+    async def write(host: Host) -> None:
+        async with storage.ledgers(host) as ledgers:
+            await Owner(storage, history, sizes).write_one(host, ledgers)
+
+    await asyncio.sleep(DOWN_S_MAX)
+    author = storage.world.host("author")
+    author.start(write)
+    await asyncio.sleep(WRITTEN_S)
+    author.kill()
+    ledger_id = history.ledgers[-1]
+    await asyncio.sleep(AT_REST_S)
+    for bookie in harmed:
+        bookie.kill()
+        if spoil_last_entry(bookie, ledger_id, len(history.pushed[ledger_id]) - 1):
+            storage.world.note(f"{bookie.name}: the last entry of ledger {ledger_id} is spoilt")
+        bookie.restart()
+    await asyncio.sleep(REGISTERED_S)
+    asker = storage.world.host("asker")
+    asker.start(lambda _: asyncio.Event().wait())
+
+    async def ask() -> None:
+        async with storage.ledgers(asker) as ledgers:
+            reader = await ledgers.open(ledger_id, recover=False)
+            for bookie in storage.bookies:  # those that are spoilt are heard first
+                if bookie not in harmed and bookie.is_running:
+                    bookie.pause(PAUSED_S)
+            told = await reader.read_last_confirmed()
+            history.see(reader, ledger_id, told)
+            if told > (confirmed := history.confirmed[ledger_id]) and not reader.is_closed:
+                raise InvariantViolated(f"{told} is said to be confirmed, known is {confirmed}")
+
+    with suppress(LedgerError, CoordinationError):
+        await asker.run(ask())
 
 
 async def make_whole(
