@@ -44,19 +44,17 @@ def spoil_last_entry(bookie: Host, ledger_id: int, last: int) -> bool:
     return any(_spoil_copies_of(bookie, ledger_id, each) for each in range(last, -1, -1))
 
 
-def cut_an_entry_short(disk: SimulatedDisk, path: str, chance: Random) -> bool:
-    """Spoil the size of an entry in an entry log, and the ids of the entry behind it, so that
-    nothing tells where that begins; whether there are two entries in one block."""
+def cut_entries_short(disk: SimulatedDisk, path: str, chance: Random) -> bool:
+    """In each block of an entry log that has two, spoil the size of an entry and the ids of the
+    one behind it, so that nothing tells where that begins; whether there is such a block."""
     content = disk.files[path].content
     blocks = [each for each in _blocks(path, bytes(content)) if each.sizes[1:]]
-    if not blocks:
-        return False
-    block = chance.choice(blocks)
-    index = chance.randrange(len(block.sizes) - 1)
-    row = block.sizes_begin + TABLE_ROW_BYTES * index
-    content[row : row + TABLE_ROW_BYTES] = SHORT_ENTRY_BYTES.to_bytes(TABLE_ROW_BYTES, "big")
-    disk.flip_bit(path, block.places[index + 1])
-    return True
+    for block in blocks:
+        index = chance.randrange(len(block.sizes) - 1)
+        row = block.sizes_begin + TABLE_ROW_BYTES * index
+        content[row : row + TABLE_ROW_BYTES] = SHORT_ENTRY_BYTES.to_bytes(TABLE_ROW_BYTES, "big")
+        disk.flip_bit(path, block.places[index + 1])
+    return bool(blocks)
 
 
 def _spoil_copies(storage: Storage, ledger_id: int, entry_id: int) -> int:

@@ -24,7 +24,7 @@ from tests.simulation.history import History
 from tests.simulation.owner import Owner
 from tests.simulation.planted import believe_enough_absences, found_by
 from tests.simulation.seeds import first_seeds
-from tests.simulation.spoiling import AT_REST_S, cut_an_entry_short, spoil_last_entry
+from tests.simulation.spoiling import AT_REST_S, cut_entries_short, spoil_last_entry
 from tests.simulation.test_autorecovery import close_all, until_whole
 from tests.simulation.test_garbage import Deleting
 
@@ -108,10 +108,10 @@ class Harm:
     def spoil_a_page_of_a_closed_entry_log(self) -> bool:
         return self._spoil("ledgers", self._closed_logs())
 
-    def cut_an_entry_short(self) -> bool:
+    def cut_entries_short(self) -> bool:
         paths = self._files("ledgers", entry_log_v1.SUFFIX)
         self._chance.shuffle(paths)
-        return any(cut_an_entry_short(self._disk("ledgers"), each, self._chance) for each in paths)
+        return any(cut_entries_short(self._disk("ledgers"), each, self._chance) for each in paths)
 
     def cut_a_closed_entry_log(self) -> bool:
         return self._cut("ledgers", self._closed_logs())
@@ -227,7 +227,7 @@ class Harm:
 LOUD: tuple[Callable[[Harm], bool], ...] = (
     Harm.flip_a_bit_of_an_entry_log,
     Harm.spoil_a_page_of_an_entry_log,
-    Harm.cut_an_entry_short,
+    Harm.cut_entries_short,
     Harm.copy_an_entry_log_to_the_other_disk,
     Harm.flip_a_bit_of_the_list_of_entry_logs,
     Harm.flip_a_bit_of_another_file,
