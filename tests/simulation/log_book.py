@@ -7,7 +7,7 @@ was stored before may be gone then, what was published after it was over is ther
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -105,11 +105,18 @@ class LogBook:
         else:
             if found[position] not in (body, None):
                 raise InvariantViolated(f"{position} has {found[position]!r}, stored was {body!r}")
-            # A log that has ended keeps its last ledger: it says where the end is.
-            is_last = self.end is not None and position.ledger_id == self.end.ledger_id
             was_removed = any(each.is_done and at_s < each.begin_s for each in self.removals)
-            if was_removed and not is_last:
+            if was_removed and not self._is_kept(position.ledger_id, found):
                 raise InvariantViolated(f"{body!r} at {position} is there, and was taken out")
+
+    def _is_kept(self, ledger_id: int, found: Collection[Position]) -> bool:
+        """A log that has ended keeps its last ledger, which says where the end is: the last that is
+        left, where somebody deleted the one that it ended in."""
+        if self.end is None:
+            return False
+        if self.end.ledger_id not in self.deleted:
+            return ledger_id == self.end.ledger_id
+        return ledger_id == max(each.ledger_id for each in found)
 
     def _check_property(self, properties: Mapping[str, str]) -> None:
         """It is what somebody set, and nobody set another one after that was over; a setting of
