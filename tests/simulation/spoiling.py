@@ -45,12 +45,13 @@ def spoil_last_entry(bookie: Host, ledger_id: int, last: int) -> bool:
 
 
 def cut_entries_short(disk: SimulatedDisk, path: str, chance: Random) -> bool:
-    """In each block of an entry log that has two, spoil the size of an entry and the ids of the
-    one behind it, so that nothing tells where that begins; whether there is such a block."""
+    """In each block of an entry log that has three, spoil the size of an entry and the ids of the
+    one behind it, so that nothing tells where that begins; whether there is such a block. The last
+    entry stays as it is."""
     content = disk.files[path].content
-    blocks = [each for each in _blocks(path, bytes(content)) if each.sizes[1:]]
+    blocks = [each for each in _blocks(path, bytes(content)) if each.sizes[2:]]
     for block in blocks:
-        index = chance.randrange(len(block.sizes) - 1)
+        index = chance.randrange(len(block.sizes) - 2)
         row = block.sizes_begin + TABLE_ROW_BYTES * index
         content[row : row + TABLE_ROW_BYTES] = SHORT_ENTRY_BYTES.to_bytes(TABLE_ROW_BYTES, "big")
         disk.flip_bit(path, block.places[index + 1])

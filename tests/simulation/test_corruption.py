@@ -311,8 +311,8 @@ async def story(menu: FaultMenu, sizes: Sizes, harms: tuple[Callable[[Harm], boo
 async def _ask_of_an_open_one(
     storage: RecoveringStorage, history: History, sizes: Sizes, harmed: Sequence[Host]
 ) -> None:
-    """The last entry of a ledger that nobody closes is spoilt on few bookies; a reader who asks up
-    to where it is confirmed is told what its writer knew."""
+    """The last entry of a ledger that nobody closes is spoilt on few bookies, and others before it;
+    a reader who asks up to where it is confirmed is told what its writer knew."""
 
     async def write(host: Host) -> None:
         async with storage.ledgers(host) as ledgers:
@@ -329,6 +329,7 @@ async def _ask_of_an_open_one(
         bookie.kill()
         if spoil_last_entry(bookie, ledger_id, len(history.pushed[ledger_id]) - 1):
             storage.world.note(f"{bookie.name}: the last entry of ledger {ledger_id} is spoilt")
+        Harm(storage, bookie, storage.world.loop.stream("open ledger")).cut_entries_short()
         bookie.restart()
     await asyncio.sleep(REGISTERED_S)
     asker = storage.world.host("asker")
