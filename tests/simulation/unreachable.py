@@ -19,6 +19,7 @@ CRYPTO = "nothing is encrypted"
 FILES = "real files"
 HTTP = "no HTTP"
 LIMITS = "a limit that no story comes near"
+INSTANT = "somebody deletes a ledger between its making and its log's naming it"
 MISUSE = "what only a mistaken program asks for"
 PROCESSES = "a real process"
 THREADS = "no threads"
@@ -124,6 +125,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.managed_ledger.cursor_store:CursorStore.create": MISUSE,
     "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._append_all:except EntryTooLarge": MISUSE,  # noqa: E501
     "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._append_all:raise NotAllowed": MISUSE,  # noqa: E501
+    "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._use": INSTANT,
     "geminga_broker.managed_ledger.payloads": WIRE,
     "geminga_broker.ownership.address": CONFIG,
     "geminga_broker.ownership.bundles": VALUES,
