@@ -81,6 +81,7 @@ class Publisher:
     name = "owner"
     is_chunking = False
     is_numbering = False
+    entries_taken = 0
 
     def confirm(
         self, ledger_id: int, entries: Sequence[Entry], requests: Sequence[AppendRequest]

@@ -8,7 +8,7 @@ with ``payload_of`` and the like.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Protocol
 
@@ -20,6 +20,9 @@ class Publisher(Protocol):
     """Appends entries to a log: a client's producer, or the broker itself."""
 
     name: str
+    entries_taken: int
+    """How many entries came from it, up to the end of the run that is handed on, or of the entry
+    that is ``one_by_one``."""
 
     @property
     def is_chunking(self) -> bool:
@@ -52,3 +55,13 @@ payload_of: Callable[[AppendRequest], bytes] = itemgetter(0)
 messages_of: Callable[[AppendRequest], int] = itemgetter(1)
 publisher_of: Callable[[AppendRequest], Publisher] = itemgetter(2)
 sequence_id_of: Callable[[AppendRequest], int] = itemgetter(3)
+
+
+def one_by_one(run: Sequence[AppendRequest]) -> Iterator[AppendRequest]:
+    """The requests of ``run``, to be handed on as if each had come alone: so publishers know what
+    was taken before one that is answered without being appended, and answer in that order."""
+    for request in run:
+        publisher_of(request).entries_taken -= 1
+    for request in run:
+        publisher_of(request).entries_taken += 1
+        yield request

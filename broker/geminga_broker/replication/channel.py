@@ -57,7 +57,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
             return
         position = (receipt.sequence_id, receipt.highest_sequence_id)
         if position == oldest.context.position:
-            self._settle(oldest.sequence_id, receipt.message_id, None)
+            self._settle(oldest.sequence_id, receipt.message_id)
         elif position > oldest.context.position:
             self._send_all_again(f"{position} was confirmed before {oldest.context.position}")
         # Else it was sent twice, over two connections, and is confirmed twice.

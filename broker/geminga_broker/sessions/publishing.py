@@ -11,7 +11,7 @@ from functools import partial
 from typing import ClassVar
 
 from geminga_broker.errors import BrokerError, NotAllowed
-from geminga_broker.managed_ledger.append_request import AppendRequest, publisher_of
+from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_one, publisher_of
 from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.schemas import schema_of, topic_schemas
 from geminga_broker.sessions.session import Session
@@ -129,7 +129,7 @@ class ProducerCommands(CommandGroup):
             producer.append_all(run)
         except NotAllowed as error:
             if len(run) > 1:
-                for each in run:
+                for each in one_by_one(run):
                     self._hand_over(producer, [each])
                 return
             publisher_of(run[0]).fail(run[0], error)
@@ -150,14 +150,6 @@ class ProducerCommands(CommandGroup):
         self, command: api.CommandSend, buffer: bytes, payload_start: int, end: int
     ) -> None:
         """A SEND with fields the fast decoder leaves alone (transactions, markers)."""
-        if command.txnid_most_bits or command.txnid_least_bits:
-            self._refuse(
-                command.producer_id,
-                command.sequence_id,
-                api.NotAllowedError,
-                "transactions are not served yet: send without one",
-            )
-            return
         producer = self._find(command.producer_id)
         if producer is None:
             return
@@ -169,6 +161,9 @@ class ProducerCommands(CommandGroup):
         sequence_id, highest = command.sequence_id, command.highest_sequence_id
         item = (payload, messages, producer, sequence_id, highest)
         self._count(producer, 1, messages or 1, len(payload))
+        if command.txnid_most_bits or command.txnid_least_bits:
+            producer.fail(item, NotAllowed("transactions are not served yet: send without one"))
+            return
         self._append(producer, [item])
 
     def _refuse_payload(self, producer_id: int, sequence_id: int, error: WireError) -> None:

@@ -10,17 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from geminga.errors import ClientError
 from geminga_runtime.errors import GemingaError
 
 ContextT = TypeVar("ContextT")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PendingSend(Generic[ContextT]):
     """One SEND: its frame in two pieces, kept to be sent again on another connection. Most of its
     payload is the second.
 
-    ``context`` is what its sender knows it by.
+    ``context`` is what its sender knows it by, ``highest_sequence_id`` that of a batch's last
+    message (else 0). ``refusal`` is why the broker does not store it, if it said so before it
+    answered those in front.
     """
 
     sequence_id: int
@@ -28,6 +31,8 @@ class PendingSend(Generic[ContextT]):
     payload: bytes | memoryview
     deadline_s: float
     context: ContextT
+    highest_sequence_id: int = 0
+    refusal: ClientError | None = None
 
 
 class ReceiptOutOfOrder(GemingaError):
@@ -80,6 +85,26 @@ class PendingSends(Generic[ContextT]):
                 f"{sequence_id} was confirmed before {self._queue[0].sequence_id}"
             )
         return self._take()
+
+    def refuse(self, sequence_id: int, refusal: ClientError) -> bool:
+        """Keep why a SEND is not stored, until its turn has come; whether there is such a one.
+
+        A batch is refused under the number of its last message (as upstream's brokers do) or of its
+        first.
+        """
+        for send in self._queue:
+            last = max(send.sequence_id, send.highest_sequence_id)
+            if send.sequence_id <= sequence_id <= last and send.refusal is None:
+                send.refusal = refusal
+                return True
+        return False
+
+    def take_refused(self) -> list[PendingSend[ContextT]]:
+        """Take out what was refused and has nothing in front of it that waits."""
+        refused: list[PendingSend[ContextT]] = []
+        while self._queue and self._queue[0].refusal is not None:
+            refused.append(self._take())
+        return refused
 
     def expire(self, now_s: float) -> list[PendingSend[ContextT]]:
         """Take out what has waited until its deadline."""

@@ -153,7 +153,9 @@ class ProducerChannel(Channel, Generic[ContextT]):
             head += front
         timeout_s = self._options.send_timeout_s
         deadline_s = math.inf if timeout_s is None else self._loop.time() + timeout_s
-        self._pending.add(PendingSend(sequence_id, head, payload, deadline_s, context))
+        self._pending.add(
+            PendingSend(sequence_id, head, payload, deadline_s, context, highest_sequence_id)
+        )
         if self._timer is None:
             self._set_timer()
         if self._connection is not None:
@@ -180,7 +182,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
 
     def receipt(self, receipt: api.CommandSendReceipt) -> None:
         """A payload is stored."""
-        self._settle(receipt.sequence_id, receipt.message_id, None)
+        self._settle(receipt.sequence_id, receipt.message_id)
 
     def send_error(self, error: api.CommandSendError) -> None:
         """A payload is not stored: whether another attempt helps depends on the error."""
@@ -188,21 +190,32 @@ class ProducerChannel(Channel, Generic[ContextT]):
         if error.error in (api.TopicTerminatedError, api.ProducerFenced):
             self.end(reason)
         elif error.error == api.NotAllowedError:
-            self._settle(error.sequence_id, None, reason)
+            self._refuse(error.sequence_id, reason)
         else:
             self._send_all_again(str(reason))
 
-    def _settle(
-        self, sequence_id: int, message_id: MessageIdData | None, error: ClientError | None
-    ) -> None:
+    def _refuse(self, sequence_id: int, refusal: ClientError) -> None:
+        """A payload is not stored, as it would not be another time. Brokers may say so before those
+        in front of it have their receipts; its sender hears of it in its turn."""
+        if self._pending.refuse(sequence_id, refusal):
+            self._answer_refused()
+        else:
+            self._settle(sequence_id, None)
+
+    def _settle(self, sequence_id: int, message_id: MessageIdData | None) -> None:
         try:
             send = self._pending.confirm(sequence_id)
         except ReceiptOutOfOrder as reason:
             self._send_all_again(str(reason))
             return
         if send is not None:
-            self._answer(send, message_id, error)
-            self._made_room()
+            self._answer(send, message_id, None)
+            self._answer_refused()
+
+    def _answer_refused(self) -> None:
+        for send in self._pending.take_refused():
+            self._answer(send, None, send.refusal)
+        self._made_room()
 
     def _send_all_again(self, reason: str) -> None:
         """Leave the broker and come back: everything pending is then sent again, in order."""
@@ -251,9 +264,10 @@ class ProducerChannel(Channel, Generic[ContextT]):
             self._timer = self._loop.call_later(LATE_S, self._expire)
             return
         for send in self._pending.expire(self._loop.time()):
-            self._answer(send, None, SendTimedOut(send.sequence_id, timeout_s))
+            timed_out = SendTimedOut(send.sequence_id, timeout_s)
+            self._answer(send, None, send.refusal or timed_out)
         self._set_timer()
-        self._made_room()
+        self._answer_refused()
 
     # ---- attaching
 
@@ -299,13 +313,14 @@ class ProducerChannel(Channel, Generic[ContextT]):
         self._epoch += 1
         self.max_message_bytes = connection.max_message_bytes
         for send in self._pending:
-            connection.write(send.head, send.payload)
+            if send.refusal is None:
+                connection.write(send.head, send.payload)
 
     def _ended(self, error: ClientError) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for send in self._pending.take_all():
-            self._answer(send, None, error)
+            self._answer(send, None, send.refusal or error)
         self._wake_flushes()
 
 

@@ -17,6 +17,7 @@ from itertools import groupby
 from geminga_broker.errors import NotAllowed, StorageUnavailable
 from geminga_broker.managed_ledger.append_request import (
     AppendRequest,
+    one_by_one,
     payload_of,
     publisher_of,
     sequence_id_of,
@@ -389,17 +390,16 @@ class Deduplication:
                 self.following(producer, requests)
                 self._numbers.taken(producer.name, last)
                 return
-        for number, request in enumerate(requests, 1):
-            self._take_one(producer, request, entries_behind=len(requests) - number)
+        for request in one_by_one(requests):
+            self._take_one(producer, request)
 
-    def _take_one(self, producer: Producer, request: AppendRequest, *, entries_behind: int) -> None:
-        """``entries_behind`` came with it and follow it."""
+    def _take_one(self, producer: Producer, request: AppendRequest) -> None:
         counts = not producer.is_chunking or completes_message(payload_of(request))
         verdict = Verdict.NEW
         if counts:
             verdict = self._numbers.judge(producer.name, sequence_id_of(request))
         if verdict is Verdict.STORED:
-            producer.confirm_repeat(request, entries_behind=entries_behind)
+            producer.confirm_repeat(request)
         elif verdict is Verdict.UNKNOWN:
             producer.fail(request, StorageUnavailable(UNKNOWN_REASON))
         else:
@@ -422,12 +422,12 @@ class Deduplication:
             self.following(producer, requests)
             positions.taken(name, requests[-1][3:])
             return
-        for number, request in enumerate(requests, 1):
+        for request in one_by_one(requests):
             verdict = positions.judge(name, request[3:])
             if producer.is_closed:
                 return
             if verdict is Verdict.STORED:
-                producer.confirm_repeat(request, entries_behind=len(requests) - number)
+                producer.confirm_repeat(request)
             elif verdict is Verdict.UNKNOWN:
                 producer.fail(request, StorageUnavailable(UNKNOWN_REASON))
             else:

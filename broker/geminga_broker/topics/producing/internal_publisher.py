@@ -26,6 +26,7 @@ class InternalPublisher:
     name = "broker"
     is_chunking = False
     is_numbering = False
+    entries_taken = 0
 
     def __init__(self, append: Callable[[Sequence[AppendRequest]], None]) -> None:
         self._append = append

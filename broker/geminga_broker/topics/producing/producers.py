@@ -117,8 +117,9 @@ class Producer:
         self.has_stamps = False
         self.entries_taken = 0
         self._entries_answered = 0
-        # Receipts of repeats, each with the number of entries that are to be answered before.
-        self._repeats: deque[tuple[int, bytes]] = deque()
+        # Answers to what is not appended (receipts of repeats, refusals), each with the number of
+        # entries that are to be answered before: clients take any other order for a loss.
+        self._answers: deque[tuple[int, bytes]] = deque()
         self._drained: asyncio.Future[None] | None = None
 
     @property
@@ -154,8 +155,8 @@ class Producer:
             messages += count or 1
             size_bytes += len(payload)
         if not self.is_closed:
-            if self._repeats:
-                receipts = self._with_repeats(receipts)
+            if self._answers:
+                receipts = self._with_answers(receipts)
             else:
                 self._entries_answered += len(receipts)
             self.bytes_confirmed += size_bytes
@@ -167,43 +168,49 @@ class Producer:
                 self.wake()
         return messages, size_bytes
 
-    def _with_repeats(self, receipts: list[bytes]) -> list[bytes]:
-        """``receipts``, with those between them that waited for their turn."""
+    def _with_answers(self, receipts: list[bytes]) -> list[bytes]:
+        """``receipts``, with the answers between them that waited for their turn."""
         merged: list[bytes] = []
-        repeats = self._repeats
+        answers = self._answers
         for each in receipts:
             merged.append(each)
             self._entries_answered += 1
-            while repeats and repeats[0][0] <= self._entries_answered:
-                merged.append(repeats.popleft()[1])
+            while answers and answers[0][0] <= self._entries_answered:
+                merged.append(answers.popleft()[1])
                 self._entries_answered += 1
         return merged
 
-    def confirm_repeat(self, request: AppendRequest, *, entries_behind: int) -> None:
-        """Send the receipt of a message that is stored already, in the order of sending: after
-        those of what was sent before. ``entries_behind`` were taken together with it and follow."""
+    def confirm_repeat(self, request: AppendRequest) -> None:
+        """Send the receipt of a message that is stored already and was taken last, in the order of
+        sending: after those of what was sent before."""
         payload, _, _, sequence_id, highest = request
         self.bytes_confirmed += len(payload)
         self.session.confirmed(len(payload))
-        receipt = self._receipt(sequence_id, highest, NOWHERE, NOWHERE)
-        entries_before = self.entries_taken - entries_behind - 1
-        if entries_before > self._entries_answered:
-            self._repeats.append((entries_before, receipt))
-            return
-        self._entries_answered += 1
-        self.session.send(receipt)
-        self.wake()
+        self._answer(self._receipt(sequence_id, highest, NOWHERE, NOWHERE))
 
     def fail(self, request: AppendRequest, error: BrokerError) -> None:
-        """Tell the client that this message, which was counted as on its way, was not stored."""
+        """Tell the client that this message, which was taken last and counted as on its way, is
+        not stored; in the order of sending if it is to go on."""
         payload, messages, _, sequence_id, highest = request
         self.messages_in -= messages or 1
         self.bytes_in -= len(payload)
-        self._entries_answered += 1
         self.session.confirmed(len(payload))
         number = max(sequence_id, highest)
         code = api.ServerError.Value(error.code)
-        self.session.send(encode_send_error(self.producer_id, number, code, str(error)))
+        # After any other error clients come back and send again what they have no receipt for, as
+        # replicators do after this one.
+        in_order = code == api.NotAllowedError and self.is_numbering
+        self._answer(
+            encode_send_error(self.producer_id, number, code, str(error)), in_order=in_order
+        )
+
+    def _answer(self, answer: bytes, *, in_order: bool = True) -> None:
+        entries_before = self.entries_taken - 1
+        if in_order and entries_before > self._entries_answered:
+            self._answers.append((entries_before, answer))
+            return
+        self._entries_answered += 1
+        self.session.send(answer)
         self.wake()
 
     def settle(self, refusal: BrokerError | None) -> None:

@@ -12,7 +12,12 @@ from functools import partial
 from geminga_broker.client_session import host_of
 from geminga_broker.delayed.deliver_at import is_delayed_longer
 from geminga_broker.errors import BrokerError, InvalidRequest, NotAllowed, ProducerBusy
-from geminga_broker.managed_ledger.append_request import AppendRequest, messages_of, payload_of
+from geminga_broker.managed_ledger.append_request import (
+    AppendRequest,
+    messages_of,
+    one_by_one,
+    payload_of,
+)
 from geminga_broker.managed_ledger.payloads import is_encrypted
 from geminga_broker.policies.publishing import PUBLISH_FREELY, PublishPolicies
 from geminga_broker.topics.part import Step, TopicPart
@@ -117,9 +122,7 @@ class PublishGate:
 
     def _take_encrypted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Refuse what is not encrypted."""
-        allowed = _allowed_of(producer, requests, _why_not_encrypted)
-        if allowed:
-            self._behind_encryption(producer, allowed)
+        _take_allowed(self._behind_encryption, producer, requests, _why_not_encrypted)
 
 
 class DelayLimit(TopicPart):
@@ -142,9 +145,8 @@ class DelayLimit(TopicPart):
         return self._take
 
     def _take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
-        allowed = _allowed_of(producer, requests, partial(_why_delayed, self._limit_ms))
-        if allowed:
-            self._following(producer, allowed)
+        why_refused = partial(_why_delayed, self._limit_ms)
+        _take_allowed(self._following, producer, requests, why_refused)
 
 
 def _why_not_encrypted(payload: bytes) -> BrokerError | None:
@@ -157,23 +159,29 @@ def _why_delayed(limit_ms: int, payload: bytes) -> BrokerError | None:
     return NotAllowed(f"Exceeds max allowed delivery delay of {limit_ms} milliseconds")
 
 
-def _allowed_of(
+def _take_allowed(
+    following: Step,
     producer: Producer,
     requests: Sequence[AppendRequest],
     why_refused: Callable[[bytes], BrokerError | None],
-) -> list[AppendRequest]:
-    """Those of a run whose payloads are not refused; ``producer`` is told of the others.
+) -> None:
+    """Hand on those of a run whose payloads are not refused; ``producer`` is told of the others.
 
     A producer that the first refusal ends (a replicator's) has nothing taken behind it: stored, it
     would make the refused one a repeat.
     """
-    allowed: list[AppendRequest] = []
-    for request in requests:
-        refusal = why_refused(payload_of(request))
-        if refusal is None:
-            allowed.append(request)
-            continue
-        producer.fail(request, refusal)
+    refusals = [why_refused(payload_of(request)) for request in requests]
+    if not any(refusals):
+        following(producer, requests)
+        return
+    for request, refusal in zip(one_by_one(requests), refusals, strict=True):
+        reason = refusal
+        if reason is None:
+            try:
+                following(producer, [request])
+            except NotAllowed as error:  # it is not for others to begin the run again
+                reason = error
+        if reason is not None:
+            producer.fail(request, reason)
         if producer.is_closed:
-            break
-    return allowed
+            return

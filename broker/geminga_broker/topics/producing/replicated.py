@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from geminga_broker.errors import BrokerError, NotAllowed, StorageUnavailable
-from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_one
 from geminga_broker.topics.part import Step
 from geminga_broker.topics.producing.producers import Producer
 from geminga_protocol.errors import WireError
@@ -68,5 +68,6 @@ def _take(following: Step, producer: Producer, numbered: Sequence[AppendRequest]
         if len(numbered) == 1:
             producer.fail(numbered[0], error)
             return
-        for each in numbered:  # up to the first that is not allowed, which ends the producer
+        # Up to the first that is not allowed, which ends the producer.
+        for each in one_by_one(numbered):
             _take(following, producer, [each])

@@ -19,6 +19,7 @@ from tests.unit.geminga.fake_broker import (
 from geminga import (
     ClientError,
     Closed,
+    NotAllowed,
     ProducerBusy,
     ProducerFenced,
     SendTimedOut,
@@ -345,6 +346,52 @@ async def test_a_send_error_may_concern_one_payload_alone(
     await sender.channel.flush()
     assert (list(sender.errors), list(sender.stored)) == ([0], [1])
     assert broker.stored_bodies == [b"1"]
+
+
+async def test_what_is_refused_before_those_in_front_are_stored_is_told_in_its_turn(
+    sender: Sender, broker: FakeBroker
+) -> None:
+    """Brokers refuse at once, while what came before is on its way to bookies: to send all again
+    would go on for ever, and store what came before every time."""
+    came: list[api.CommandSend] = []
+    broker.on(BaseCommand.SEND, lambda _, command, __: came.append(command.send))
+    for body in (b"0", b"1", b"2"):
+        sender.send(body)
+    await until(lambda: len(came) == 3)
+    broker.session.write(
+        answers.encode_send_error(came[1].producer_id, 1, api.NotAllowedError, "no")
+    )
+    broker.drop_connections()
+    await until(lambda: len(came) == 5)
+    assert [each.sequence_id for each in came[3:]] == [0, 2]
+    assert not sender.errors
+    broker.session.write(encode_receipt(came[0].producer_id, 0, 0, LEDGER, 0))
+    await until(lambda: list(sender.stored) == [0])
+    assert isinstance(sender.errors[1], NotAllowed)
+    broker.session.write(encode_receipt(came[0].producer_id, 2, 0, LEDGER, 1))
+    await sender.channel.flush()
+    assert list(sender.stored) == [0, 2]
+
+
+async def test_a_batch_is_refused_under_the_number_of_its_last_message(
+    channels: Channels, broker: FakeBroker
+) -> None:
+    broker.on(
+        BaseCommand.SEND,
+        lambda session, command, _: session.write(
+            answers.encode_send_error(
+                command.send.producer_id,
+                command.send.highest_sequence_id,
+                api.NotAllowedError,
+                "no",
+            )
+        ),
+    )
+    sender = await opened(channels)
+    batch = batch_payload(b"a", b"b", b"c")
+    sender.channel.send(batch, 7, 7, num_messages=3, highest_sequence_id=9)
+    await sender.channel.flush()
+    assert isinstance(sender.errors[7], NotAllowed)
 
 
 async def test_an_error_out_of_order_makes_everything_be_sent_again(

@@ -203,6 +203,7 @@ class QuietPublisher:
     name = "quiet"
     is_chunking = False
     is_numbering = True
+    entries_taken = 0
 
     def confirm(
         self, ledger_id: int, entries: Sequence[Entry], requests: Sequence[AppendRequest]

@@ -108,6 +108,28 @@ async def test_messages_that_are_too_large_are_refused_and_the_others_stored(
     assert client.session.context.publish_buffer.pending_bytes == 0
 
 
+async def test_a_refusal_waits_for_the_receipts_of_what_was_sent_before(
+    connect: Connect, settle: Settle, ledgers: MemoryLedgers
+) -> None:
+    """Clients take any other order for a loss, and send all again."""
+    client = connect()
+    client.open_producer()
+    await settle()
+    client.publish(b"first")
+    await settle()
+    ledgers.entry_bytes_max = 1000
+    ledgers.is_prompt = False
+    client.publish(b"a", bytes(2000), b"c", bytes(2000), bytes(2000), b"d")
+    await settle()
+    assert client.heard == ["producer_success", "send_receipt"]
+    ledgers.writers[0].confirm()
+    await settle()
+    answers = ["send_receipt", *["send_receipt", "send_error"] * 2, "send_error", "send_receipt"]
+    assert client.heard[1:] == answers
+    assert [each.sequence_id for each in client.all_of("send_error")] == [1, 3, 4]
+    assert client.session.context.publish_buffer.pending_bytes == 0
+
+
 def interleaved(*parts: list[bytes]) -> bytes:
     """SENDs of several producers, one of each in turn."""
     return b"".join(b"".join(each) for each in zip(*parts, strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
 
-from geminga_broker.errors import InvalidRequest, ProducerBusy
+from geminga_broker.errors import InvalidRequest, NotAllowed, ProducerBusy
 from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.policies.publishing import PublishLimits, PublishPolicies
 from geminga_broker.topics.producing.producers import Producer, Producers
@@ -113,6 +113,25 @@ def test_a_message_in_the_clear_is_refused_and_those_beside_it_are_taken() -> No
     assert isinstance(session, NotedSession)
     (refused,) = session.commands()
     assert refused.send_error.error == api.MetadataError
+
+
+def test_what_a_later_step_refuses_beside_a_refused_message_is_told_once() -> None:
+    """A run that is begun is not begun again for it."""
+    gate, _ = gate_with()
+    gate.apply(ENCRYPTED)
+    sender, taken = publisher("a", is_encrypting=True), list[AppendRequest]()
+    items = [item_of(sender, is_encrypted=each) for each in (True, True, False, True)]
+
+    def refuse_the_second(_: Producer, requests: Sequence[AppendRequest]) -> None:
+        if any(each is items[1] for each in requests):
+            raise NotAllowed("too large")
+        taken.extend(requests)
+
+    gate.step_before(refuse_the_second)(sender, items)
+    assert taken == [items[0], items[3]]
+    session = sender.session
+    assert isinstance(session, NotedSession)
+    assert len(session.commands()) == 2
 
 
 def test_who_publishes_too_fast_is_held_back_until_it_may_again_or_the_limit_is_lifted() -> None:
