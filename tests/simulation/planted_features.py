@@ -11,8 +11,10 @@ from geminga import Message
 from geminga.consumers.chunks import PendingChunks
 from geminga.consumers.topic_consumer import TopicConsumer
 from geminga_bookie.sessions.v3_adds import V3Adds
+from geminga_broker.errors import BrokerError
 from geminga_broker.managed_ledger import broker_entry_metadata, cursor_state
 from geminga_broker.managed_ledger.acknowledged import Words
+from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
 from geminga_broker.managed_ledger.broker_entry_metadata import NO_INDEX, StampedLog
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.log_reader import LogReader
@@ -24,7 +26,7 @@ from geminga_broker.subscriptions.expiring import Expiring
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.resetting import Resetting
 from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
-from geminga_broker.topics.producing.producers import Producers
+from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame, make_response
@@ -174,3 +176,14 @@ def evict_half_of_a_backlog(patch: pytest.MonkeyPatch) -> None:
 def let_all_be_exclusive(patch: pytest.MonkeyPatch) -> None:
     """An exclusive producer is let in beside others."""
     patch.setattr(Producers, "_check_access", lambda *_: None)
+
+
+def keep_the_room_of_refusals(patch: pytest.MonkeyPatch) -> None:
+    """What a message takes of the room for what is not durable yet stays taken if it is refused."""
+    honest = Producer.fail
+
+    def fail(producer: Producer, request: AppendRequest, error: BrokerError) -> None:
+        honest(producer, request, error)
+        producer.session.confirmed(-len(payload_of(request)))
+
+    patch.setattr(Producer, "fail", fail)

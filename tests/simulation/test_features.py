@@ -27,6 +27,7 @@ from tests.simulation.features.indexed import INTERCEPTORS, Indexed
 from tests.simulation.features.letters import Letters
 from tests.simulation.features.making import Making
 from tests.simulation.features.non_persistent import NonPersistent
+from tests.simulation.features.postponing import Postponing
 from tests.simulation.features.quotas import Quotas
 from tests.simulation.features.refusing import Refusing
 from tests.simulation.features.seeking import Seeking
@@ -44,6 +45,7 @@ from tests.simulation.planted_features import (
     forget_parts_of_batches,
     forget_places_in_batches,
     keep_the_room_of_dead_letters,
+    keep_the_room_of_refusals,
     let_all_be_exclusive,
     publish_without_a_limit,
     seek_an_entry_behind,
@@ -77,6 +79,7 @@ SEEDS_A_TEST = 5
 ALL: tuple[type[Errand], ...] = (
     *(Seeking, BatchAcks, Chunks, Ending, Expiry),
     *(NonPersistent, Quotas, Throttling, Strangers, Refusing, Making, Indexed, Letters),
+    Postponing,
 )
 ERRANDS = {each.name: each for each in ALL}
 ERRANDS_A_SEED_MAX = 4
@@ -305,6 +308,7 @@ def test_features_keep_what_they_promise_under_faults(first: int) -> None:
         (evict_half_of_a_backlog, "quotas", None),
         (believe_the_index_of_the_record, "indexed", None),
         (keep_the_room_of_dead_letters, "letters", None),
+        (keep_the_room_of_refusals, "postponing", Weather.CALM),
         (send_what_is_not_kept_twice, "non-persistent", Weather.CALM),
         (let_all_be_exclusive, "strangers", None),
     ],
