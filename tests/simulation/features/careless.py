@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.simulation.features.chunks import ENTRY_BYTES_MAX
 from tests.simulation.features.stage import (
@@ -43,6 +43,7 @@ from geminga_broker.broker import Broker
 from geminga_broker.errors import TopicNotFound
 from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.records.namespaces import Policies, RetentionPolicies
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 
@@ -65,6 +66,10 @@ class Careless(Errand):
     """Senders, readers, one who matches names, one with dead letters, and one who leaves."""
 
     name = "careless"
+    # What is sent to a topic before anybody has subscribed is kept by nothing else.
+    policies: ClassVar[Policies] = Policies(
+        retention=RetentionPolicies(time_minutes=-1, size_mib=-1)
+    )
 
     async def open(self) -> None:
         """A topic with partitions, which keeps everything."""
