@@ -199,4 +199,12 @@ ONCE_FAILED = (
         "::test_a_refusal_waits_for_the_receipts_of_what_was_sent_before",
         {"errands": ("postponing",)},
     ),
+    OnceFailed(
+        "careless clients",
+        5011,
+        "2026-11-27",
+        "a bundle that was acquired without an answer sent all to a broker that did not know of it",
+        "geminga_broker/ownership/test_ownership.py"
+        "::test_a_bundle_whose_acquisition_was_not_answered_is_ours_with_the_next_connection",
+    ),
 )

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from geminga_broker.errors import BrokerError
-from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_one, payload_of
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.ownership.bundles import Bundle
@@ -18,6 +18,7 @@ from geminga_broker.replication.messages import Verdict as ToSend
 from geminga_broker.replication.messages import judge as honest
 from geminga_broker.replication.remote_schemas import RemoteSchemas
 from geminga_broker.replication.replicator import Replicator
+from geminga_broker.topics.part import Step
 from geminga_broker.topics.producing import publish_gate
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.producing.replicated import ReplicatorProducer
@@ -73,21 +74,20 @@ def believe_snapshots_alone(patch: pytest.MonkeyPatch) -> None:
 def store_behind_the_refused(patch: pytest.MonkeyPatch) -> None:
     """Of a run with an entry that is refused the others are stored (upstream's #26113)."""
 
-    def allowed_of(
+    def take_allowed(
+        following: Step,
         producer: Producer,
         requests: Sequence[AppendRequest],
         why_refused: Callable[[bytes], BrokerError | None],
-    ) -> list[AppendRequest]:
-        allowed: list[AppendRequest] = []
-        for request in requests:
+    ) -> None:
+        for request in one_by_one(requests):
             refusal = why_refused(payload_of(request))
             if refusal is None:
-                allowed.append(request)
+                following(producer, [request])
             else:
                 producer.fail(request, refusal)
-        return allowed
 
-    patch.setattr(publish_gate, "_allowed_of", allowed_of)
+    patch.setattr(publish_gate, "_take_allowed", take_allowed)
 
 
 def keep_who_was_refused(patch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def pass_over_the_refused(patch: pytest.MonkeyPatch) -> None:
     def send_error(channel: ReplicationChannel, error: api.CommandSendError) -> None:
         del error
         for each in list(channel._pending)[:1]:
-            channel._settle(each.sequence_id, None, None)
+            channel._settle(each.sequence_id, None)
 
     patch.setattr(ReplicationChannel, "send_error", send_error)
 
@@ -167,7 +167,7 @@ def forget_what_has_no_receipt(patch: pytest.MonkeyPatch) -> None:
 
     def resume(channel: ReplicationChannel, connection: object) -> None:
         for each in list(channel._pending):
-            channel._settle(each.sequence_id, None, None)
+            channel._settle(each.sequence_id, None)
         honest(channel, connection)  # type: ignore[arg-type]
 
     patch.setattr(ReplicationChannel, "_resume", resume)

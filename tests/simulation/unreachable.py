@@ -144,6 +144,8 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.policies.schemas": VALUES,
     "geminga_broker.policies.storage": VALUES,
     "geminga_broker.policies.subscribing": VALUES,
+    "geminga_broker.replication.remote_clusters:RemoteClusters._record:except MalformedRecord": CORRUPT,  # noqa: E501
+    "geminga_broker.replication.remote_clusters:RemoteClusters._record:raise ClusterUnreachable (2)": CORRUPT,  # noqa: E501
     "geminga_broker.replication.remote_clusters:RemoteClusters.rest": HTTP,
     "geminga_broker.replication.remote_topics": HTTP,
     "geminga_broker.replication.replicator:Replicator._take": WIRE,
@@ -178,7 +180,9 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.topics.producing.deduplication:Deduplication._take_one": LIMITS,
     "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:raise StorageUnavailable": LIMITS,  # noqa: E501
     "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise InvalidRequest": CRYPTO,
+    "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise ProducerBusy": CONFIG,
     "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise ProducerBusy (2)": CONFIG,
+    "geminga_broker.topics.producing.publish_gate:_take_allowed:except NotAllowed": LIMITS,
     "geminga_broker.topics.producing.replicated:_take": LIMITS,
     "geminga_broker.topics.producing.replicated:take_positions": WIRE,
     "geminga_broker.topics.producing.sequence_ids": WIRE,
@@ -269,23 +273,28 @@ REACHED: frozenset[str] = frozenset(
         "geminga_broker.admin.bundle_calls:name_in:raise ServiceNotReady",
         "geminga_broker.administration:Administration.unload_topic:raise TopicNotFound",
         "geminga_broker.delayed.deliver_at:_times:except WireError",
-        "geminga_broker.schemas.judging.compatibility:_refuse:raise IncompatibleSchema",
+        "geminga_broker.health:HealthCheck._check:except TimeoutError",
+        "geminga_broker.health:HealthCheck._check:raise StorageUnavailable",
         "geminga_broker.health:HealthCheck.run:except GemingaError",
+        "geminga_broker.managed_ledger.payloads:publish_time_ms:except WireError",
         "geminga_broker.policies.follower:PolicyFollower._bring:except NamespaceNotFound",
         "geminga_broker.policies.resolver:PolicyResolver.of:except NamespaceNotFound",
         "geminga_broker.replication.remote_clusters:RemoteClusters.rest:raise ClusterUnreachable (2)",  # noqa: E501
+        "geminga_broker.schemas.judging.compatibility:_refuse:raise IncompatibleSchema",
         "geminga_broker.sessions.lookups:LookupCommands._admitted:raise TooManyRequests",
         "geminga_broker.sessions.topic_listing:TopicListCommands._begin:except BaseException",
+        "geminga_broker.sessions.topic_listing:TopicListCommands._check_pattern:raise NotAllowed (2)",  # noqa: E501
+        "geminga_broker.subscriptions.volatile_subscription:VolatileSubscription.check:raise ConsumerBusy (2)",  # noqa: E501
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
-        "geminga_broker.sessions.topic_listing:TopicListCommands._check_pattern:raise NotAllowed (2)",  # noqa: E501
         "geminga_broker.topic_policies.store:TopicPolicyStore.delete:except NamespaceNotFound",
         "geminga_broker.topics.consuming.admission:Admission.check:raise NotAllowed (2)",
         "geminga_broker.topics.topic_schemas:TopicSchemas.admit_producer:raise IncompatibleSchema (2)",  # noqa: E501
+        "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
+        "geminga_cluster.partitioned_topics:_create_nodes:except NodeExists",
         "geminga_cluster.partitioned_topics:_create_nodes:except NodeMissing",
         "geminga_cluster.partitioned_topics:_make_parents:except NodeExists",
         "geminga_functions.cluster.heartbeats:Heartbeat.of:except (KeyError, ValueError)",
-        "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
     }
 )
 

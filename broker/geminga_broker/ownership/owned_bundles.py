@@ -77,7 +77,8 @@ class OwnedBundles(Service):
         self._is_retired = False
         # Sessions that ended or were in doubt so far: tells an answer from before the last one.
         self._losses = 0
-        self._given_up: list[Bundle] = []
+        # To be looked up again with the next connection: given up, or acquired perhaps.
+        self._given_up: dict[Bundle, None] = {}
         self._end_of_doubt: asyncio.TimerHandle | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -130,7 +131,6 @@ class OwnedBundles(Service):
         self.check_ready()
         if self._is_retired:
             raise ServiceNotReady("this broker ends, and acquires nothing any more")
-        losses = self._losses
         is_changed = False
 
         def changed() -> None:
@@ -138,15 +138,24 @@ class OwnedBundles(Service):
             is_changed = True
             self._node_changed(bundle)
 
-        node = await claim(
-            self._coordination,
-            bundle.path,
-            self._value,
-            is_stale=self._is_past,
-            on_change=changed,
-        )
-        if losses != self._losses:
-            raise ServiceNotReady("the session with ZooKeeper was lost while a bundle was acquired")
+        try:
+            while True:
+                losses = self._losses
+                node = await claim(
+                    self._coordination,
+                    bundle.path,
+                    self._value,
+                    is_stale=self._is_past,
+                    on_change=changed,
+                )
+                if losses == self._losses:
+                    break
+                self.check_ready()  # the answer may be from before the doubt: ask again
+        except (CoordinationError, ServiceNotReady):
+            # The node may stand all the same, and sends everybody here for as long as the session
+            # lasts: it is looked after when ZooKeeper answers again.
+            self._given_up[bundle] = None
+            raise
         if node.is_ours:
             self._generations[bundle] = node.stat.created_zxid
             log.info("bundle acquired", extra={"bundle": str(bundle)})
@@ -269,7 +278,7 @@ class OwnedBundles(Service):
         if self._is_connected:
             self._node_changed(bundle)
         elif bundle in self._generations:
-            self._given_up.append(bundle)
+            self._given_up[bundle] = None
             self._lose(bundle, "it was written to by another broker while ZooKeeper was away")
 
     def _lose(self, bundle: Bundle, reason: str) -> None:
@@ -309,14 +318,14 @@ class OwnedBundles(Service):
             self._give_up_all()
         elif state is SessionState.CONNECTED and not self._is_closing:
             self._has_session = True
-            given_up, self._given_up = self._given_up, []
-            self.spawn(self._resume(given_up), name="resume ownership")
+            given_up, self._given_up = self._given_up, {}
+            self.spawn(self._resume(list(given_up)), name="resume ownership")
 
     def _give_up_all(self) -> None:
         self._has_session = False
         self._losses += 1
         bundles = self.names()
-        self._given_up.extend(bundles)
+        self._given_up.update(dict.fromkeys(bundles))
         for bundle in bundles:
             self._lose(bundle, "the session with ZooKeeper expired")
 

@@ -1,14 +1,15 @@
 """Indexes: brokers number the messages that they store, over all of a topic and for ever.
 
 A topic is written, in batches, while it changes hands. In the end its entries are read as they are
-stored: the index of each is that of the entry before, and as many more as it has messages.
+stored: the index of each is that of the entry before, and as many more as it has messages; where
+brokers die it may be more.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from tests.simulation.features.stage import LIVE_S, Errand, Log, opened
+from tests.simulation.features.stage import LIVE_S, Errand, Log, Weather, opened
 
 from geminga import Batching
 from geminga_broker.broker import Broker
@@ -65,11 +66,16 @@ class Indexed(Errand):
         index = -1
         for messages, found in stored:
             index += messages
-            if found != index:
+            # The log's record is written with the index of what was taken last: what of that dies
+            # with its broker leaves a gap, as upstream.
+            may_skip = self.stage.weather is not Weather.CALM
+            if found is None or found < index or (found > index and not may_skip):
                 raise InvariantViolated(f"the index of a message is {found}, not {index}: {stored}")
+            index = found
         # What was sent again without a receipt is stored twice.
-        if index + 1 < self.log.sent:
-            raise InvariantViolated(f"{self.log.sent} messages were sent, {index + 1} are stored")
+        count = sum(messages for messages, _ in stored)
+        if count < self.log.sent:
+            raise InvariantViolated(f"{self.log.sent} messages were sent, {count} are stored")
         self.deeds += len(stored)
 
     async def _stored(self, broker: Broker) -> list[tuple[int, int | None]]:

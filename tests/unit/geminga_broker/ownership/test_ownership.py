@@ -18,7 +18,7 @@ from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.ownership import BundleOwner
-from geminga_runtime.coordination import Coordination
+from geminga_runtime.coordination import ConnectionLost, Coordination
 from geminga_simulation.coordination import SimulatedZooKeeper
 
 Session = Callable[[str], Coordination]
@@ -218,6 +218,26 @@ async def test_a_new_session_takes_back_what_was_given_up(
     await settle()
     assert ownership.owned() == [bundle]
     assert ownership.generation(bundle) > old_generation
+
+
+async def test_a_bundle_whose_acquisition_was_not_answered_is_ours_with_the_next_connection(
+    ownership: Ownership,
+    zookeeper: SimulatedZooKeeper,
+    suspend: OnName,
+    reconnect: OnName,
+    settle: Settle,
+) -> None:
+    bundle = await ownership.bundle_of(ORDERS)
+    looking = asyncio.create_task(ownership.owner(ORDERS))
+    while not zookeeper.tree.exists(bundle.path):  # noqa: ASYNC110 - virtual time stands still meanwhile
+        await asyncio.sleep(0)
+    await suspend("broker")
+    with pytest.raises(ConnectionLost):
+        await looking
+    assert ownership.owned() == []
+    await reconnect("broker")
+    await settle()
+    assert ownership.owned() == [bundle], "its node sends clients here for as long as it stands"
 
 
 async def test_what_somebody_else_took_meanwhile_stays_theirs(
