@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +93,13 @@ def test_batches_by_key_are_each_delivered_to_one_consumer(standalone: Standalon
         left = 1000
         while left:
             for index, consumer in enumerate(consumers):
-                try:
-                    message = consumer.receive(200)
-                except pulsar.Timeout:
-                    continue
-                left -= 1
-                key = message.partition_key()
-                found.setdefault(key, []).append(int(message.data()))
-                owners.setdefault(key, set()).add(index)
+                with suppress(pulsar.Timeout):
+                    while left:
+                        message = consumer.receive(200)
+                        left -= 1
+                        key = message.partition_key()
+                        found.setdefault(key, []).append(int(message.data()))
+                        owners.setdefault(key, set()).add(index)
     assert all(len(owner) == 1 for owner in owners.values())
     assert len(set.union(*owners.values())) == 3
     assert found == {str(key): list(range(key, 1000, 40)) for key in range(40)}
