@@ -158,6 +158,8 @@ RARELY: frozenset[str] = frozenset(
         "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
         "geminga_cluster.namespaces:Namespaces.cut_bundle:except NodeMissing (2)",
         "geminga_cluster.namespaces:Namespaces.cut_bundle:raise NamespaceNotFound (2)",
+        "geminga_cluster.partitioned_topics:PartitionedTopics.delete:except NodeMissing",
+        "geminga_cluster.partitioned_topics:PartitionedTopics.delete:raise PartitionedTopicNotFound",  # noqa: E501
         "geminga_cluster.partitioned_topics:_create_nodes:except NodeExists",
         "geminga_cluster.partitioned_topics:_make_parents:except NodeExists",
         "geminga_functions.cleanup:Cleanup._has_done:except ServerUnreachable",

@@ -291,6 +291,8 @@ REACHED: frozenset[str] = frozenset(
         "geminga_broker.topics.consuming.admission:Admission.check:raise NotAllowed (2)",
         "geminga_broker.topics.topic_schemas:TopicSchemas.admit_producer:raise IncompatibleSchema (2)",  # noqa: E501
         "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
+        "geminga_cluster.partitioned_topics:PartitionedTopics.delete:except NodeMissing",
+        "geminga_cluster.partitioned_topics:PartitionedTopics.delete:raise PartitionedTopicNotFound",  # noqa: E501
         "geminga_cluster.partitioned_topics:_create_nodes:except NodeExists",
         "geminga_cluster.partitioned_topics:_create_nodes:except NodeMissing",
         "geminga_cluster.partitioned_topics:_make_parents:except NodeExists",
