@@ -282,7 +282,7 @@ def fence_nothing(patch: pytest.MonkeyPatch) -> None:
     ("plant", "first"),
     [
         (keep_what_a_lost_session_had, 4),
-        pytest.param(fence_nothing, 84, marks=pytest.mark.full),
+        pytest.param(fence_nothing, 131, marks=pytest.mark.full),
         (lead_on_without_a_session, 0),
     ],
 )
