@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
@@ -43,6 +43,7 @@ from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_server.authorization import ALLOW_ALL
 from geminga_server.rest_calls import NO_CALLS, RestCalls
 from geminga_simulation.coordination_session import SimulatedSession
+from geminga_simulation.errors import HostCrashed
 from geminga_simulation.faults import FULL_MENU
 from geminga_simulation.host import Host
 from geminga_simulation.world import Site, World
@@ -306,7 +307,7 @@ class Cluster:
         serving = self._serving.get((host, host.lives))
         return serving[0] if serving is not None and host.is_running else None
 
-    async def do(self, host: Host, what: Callable[[Broker], Awaitable[None]]) -> None:
+    async def do(self, host: Host, what: Callable[[Broker], Awaitable[object]]) -> None:
         """Have a broker do something, if it serves. Raises ``HostCrashed``, and what that does."""
         broker = self.broker(host)
         if broker is not None:
@@ -315,6 +316,12 @@ class Cluster:
                 await what(broker)
 
             await host.run(done())
+
+    async def do_everywhere(self, what: Callable[[Broker], Awaitable[object]]) -> None:
+        """Have each broker do something, one after the other, if it can."""
+        for host in self.brokers:
+            with suppress(GemingaError, HostCrashed):
+                await self.do(host, what)
 
     def client(self, name: str) -> Opening[Client]:
         """A client on a host of its own, to be entered."""

@@ -4,6 +4,7 @@ to its bound, which takes days: so it is looked at when a story ends."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from geminga_ledger.ledgers import Ledgers
 from geminga_ledger.surplus import ENTRY_OVERHEAD_BYTES
@@ -20,12 +21,7 @@ LOOK_S = 0.5
 async def check_accounts(cluster: Cluster) -> None:
     """To be called when all clients are closed and nothing fails any more: brokers and proxies owe
     nobody anything soon, and what they and the bookies count is right."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + SETTLED_S
-    while owed := _owed(cluster):
-        if loop.time() > deadline_s:
-            raise InvariantViolated(f"without clients, {owed}")
-        await asyncio.sleep(LOOK_S)
+    await _until_none(lambda: _owed(cluster), "without clients, ")
     for broker, _ in cluster.serving():
         check_ledgers(broker.ledgers)
     check_bookies(cluster.storage)
@@ -35,11 +31,15 @@ async def until_trimmed(cluster: Cluster) -> None:
     """Return when no topic has a ledger that all of its subscriptions have passed: soon, where
     nothing fails. Nobody asks for that, and only a broker's load of a topic repairs what keeps it
     from trimming."""
+    await _until_none(lambda: _needless(cluster), "nobody needs it, and it is not deleted: ")
+
+
+async def _until_none(find: Callable[[], str], complaint: str) -> None:
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + SETTLED_S
-    while kept := _needless(cluster):
+    while found := find():
         if loop.time() > deadline_s:
-            raise InvariantViolated(f"nobody needs it, and it is not deleted: {kept}")
+            raise InvariantViolated(complaint + found)
         await asyncio.sleep(LOOK_S)
 
 

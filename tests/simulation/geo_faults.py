@@ -5,8 +5,6 @@ between them break, operators change their minds, and a whole cluster loses some
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from itertools import permutations
 from random import Random
 
@@ -15,10 +13,8 @@ from tests.simulation.geo_book import Book
 
 from geminga_broker.broker import Broker
 from geminga_protocol.records.clusters import ClusterData
-from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster
 from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
-from geminga_simulation.errors import HostCrashed
 
 # Between two cuts of links, and how long each lasts.
 WHOLE_S_MAX = 2.0
@@ -106,33 +102,22 @@ async def change_replication(
             await geo.limit_rate(name, -1)
         elif what == 6:
             book.forgetful.add(name)
-            await everywhere(geo.clusters[name], forget_schemas)
-            await everywhere(geo.clusters[name], unload)
+            await geo.clusters[name].do_everywhere(forget_schemas)
+            await geo.clusters[name].do_everywhere(unload)
         elif what == 7:
             await geo.divide(name, PARTITIONS)
             # Its replicators look again. Not everywhere: where all clusters unload a topic at once
             # that nobody uses, no replicator is left that asks any of them for it.
-            await everywhere(geo.clusters[remote], unload)
+            await geo.clusters[remote].do_everywhere(unload)
             await asyncio.sleep(chance.random() * CHANGED_S_MAX)
             await geo.divide(name, 0)
         else:
-            await everywhere(geo.clusters[name], unload)
+            await geo.clusters[name].do_everywhere(unload)
 
 
 async def forget_schemas(broker: Broker) -> None:
     """Delete the versions that the topic's schema has: what was sent with them has none now."""
     await broker.topics.services.schemas.delete(TOPIC)
-
-
-async def everywhere(cluster: Cluster, what: Callable[[Broker], Awaitable[object]]) -> None:
-    """Have each broker of a cluster do it, if it can."""
-
-    async def do(broker: Broker) -> None:
-        await what(broker)
-
-    for host in cluster.brokers:
-        with suppress(GemingaError, HostCrashed):
-            await cluster.do(host, do)
 
 
 async def refuse_new_schemas(geo: GeoClusters, chance: Random) -> str:

@@ -132,9 +132,7 @@ class Intruder:
             await self._look_up(bundle)
 
     async def _look_up(self, bundle: Bundle) -> None:
-        for host in self._cluster.brokers:
-            with suppress(GemingaError, HostCrashed):
-                await self._cluster.do(host, lambda each: each.ownership.have_acquired(bundle))
+        await self._cluster.do_everywhere(lambda each: each.ownership.have_acquired(bundle))
 
     async def _spoil_history(self) -> None:
         """What the leader wrote of a bundle's load is gone, or no record."""

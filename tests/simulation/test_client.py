@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from random import Random
 
@@ -26,10 +25,9 @@ from tests.simulation.seeds import first_seeds
 from geminga import connect
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import SHAPES, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
-from geminga_simulation.errors import HostCrashed, InvariantViolated
+from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.faults import ROUGH_NETWORK, FaultInjector, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
@@ -91,11 +89,8 @@ class Errands:
         return network
 
     async def _unload(self, topic: str) -> None:
-        for broker in self._cluster.brokers:
-            with suppress(GemingaError, HostCrashed):
-                await self._cluster.do(
-                    broker, lambda each: each.administration.unload_topic(TopicName.parse(topic))
-                )
+        name = TopicName.parse(topic)
+        await self._cluster.do_everywhere(lambda each: each.administration.unload_topic(name))
 
     def _check_nothing_is_left(self, host: str) -> None:
         world = self._cluster.world

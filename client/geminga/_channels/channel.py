@@ -107,13 +107,7 @@ class Channels(Service):
         self.lookup: TopicLookup = (
             HttpLookup(url.web_urls, web, random)
             if url.is_web
-            else Lookup(
-                self.pool,
-                url.addresses,
-                random,
-                access.listener_name,
-                options.lookup_redirects_max,
-            )
+            else Lookup(self.pool, url.addresses, random, access.listener_name, redirects_max)
         )
         self._random = random
         self._ids = itertools.count()

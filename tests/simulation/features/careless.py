@@ -394,11 +394,9 @@ class Careless(Errand):
         await self.pause(4 * RETRY_S)
         if in_the_way is not None:
             await in_the_way.close()
-        end_s = self.stage.now_s() + CALM_S_MAX
-        while grower.partitions <= PARTITIONS:
-            if self.stage.now_s() > end_s:
-                raise InvariantViolated("a producer never gets the partition that was added")
-            await asyncio.sleep(RETRY_S)
+        await self.until(
+            lambda: grower.partitions > PARTITIONS, "a producer gets the partition that was added"
+        )
         await grower.close()
 
     async def _add_a_partition(self, name: TopicName) -> None:

@@ -16,9 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from tests.simulation.features.stage import (
-    CALM_S_MAX,
     LIVE_S,
-    RETRY_S,
     Errand,
     Log,
     opened,
@@ -156,7 +154,7 @@ class Ending(Errand):
             read[message.id] = int(message.data)
 
         async with taking(reader.read, came):
-            await self._until(lambda: reader.has_reached_end, "a reader comes to the end")
+            await self.until(lambda: reader.has_reached_end, "a reader comes to the end")
         await reader.close()
         check_nothing_lost(self.stored, set(read.values()))
         if read and max(read).position != self.last:
@@ -206,7 +204,7 @@ class Ending(Errand):
 
         async with taking(consumer.receive, came):
             with suppress(InvariantViolated):  # what is missing, the caller says
-                await self._until(lambda: last in numbers, "")
+                await self.until(lambda: last in numbers, "")
         await consumer.close()
         return numbers
 
@@ -256,7 +254,7 @@ class Ending(Errand):
         async with await opened(partial(client.producer, topic, batching=None)) as producer:
             await producer.send(b"%d/last" % generation)
         async with taking(reader.read, lambda message: seen.append(message.data)):
-            await self._until(lambda: b"%d/last" % generation in seen, "the topic made anew")
+            await self.until(lambda: b"%d/last" % generation in seen, "the topic made anew")
         await reader.close()
         self._check_generation(seen, generation)
 
@@ -299,13 +297,6 @@ class Ending(Errand):
         return True
 
     # In the end
-
-    async def _until(self, is_reached: Callable[[], bool], what: str) -> None:
-        end_s = self.stage.now_s() + CALM_S_MAX
-        while not is_reached():
-            if self.stage.now_s() > end_s:
-                raise InvariantViolated(f"never: {what}")
-            await asyncio.sleep(RETRY_S)
 
     async def finish(self) -> None:
         """Look at each topic."""

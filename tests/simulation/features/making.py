@@ -171,7 +171,7 @@ class Making(Errand):
             await producer.send(b"last")
         async with asyncio.timeout(CALM_S_MAX):
             await consumer.receive()
-        await self._left(consumer.unsubscribe)
+        await self.in_the_end(consumer.unsubscribe)
         end_s, name = self.stage.now_s() + CALM_S_MAX, TopicName.parse(self.topic(local))
 
         async def exists(broker: Broker) -> tuple[bool]:
@@ -180,15 +180,4 @@ class Making(Errand):
         while await self.stage.have_owner(self.topic(local), exists) == (True,):
             if self.stage.now_s() > end_s:
                 raise InvariantViolated(f"nobody uses {name}, and it is still there")
-            await asyncio.sleep(RETRY_S)
-
-    async def _left(self, unsubscribe: Callable[[], Awaitable[None]]) -> None:
-        """A connection may break even now."""
-        end_s = self.stage.now_s() + CALM_S_MAX
-        while True:
-            try:
-                return await unsubscribe()
-            except ClientError as error:
-                if not error.retry or self.stage.now_s() > end_s:
-                    raise InvariantViolated(f"not even in calm times: {error!r}") from error
             await asyncio.sleep(RETRY_S)

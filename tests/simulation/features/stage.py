@@ -162,6 +162,26 @@ class Errand(ABC):
         """Wait for some time."""
         await asyncio.sleep(self.chance.random() * seconds_max)
 
+    async def until(self, is_reached: Callable[[], bool], what: str) -> None:
+        """Wait in calm times for what must come. Raises ``InvariantViolated``."""
+        end_s = self.stage.now_s() + CALM_S_MAX
+        while not is_reached():
+            if self.stage.now_s() > end_s:
+                raise InvariantViolated(f"never: {what}")
+            await asyncio.sleep(RETRY_S)
+
+    async def in_the_end(self, ask: Callable[[], Awaitable[None]]) -> None:
+        """Ask in calm times until it is done: a connection may break even then. Raises
+        ``InvariantViolated``."""
+        end_s = self.stage.now_s() + CALM_S_MAX
+        while True:
+            try:
+                return await ask()
+            except ClientError as error:
+                if not error.retry or self.stage.now_s() > end_s:
+                    raise InvariantViolated(f"not even in calm times: {error!r}") from error
+            await asyncio.sleep(RETRY_S)
+
     async def keep(self, topic: str, subscription: str = "keeper") -> None:
         """Have a subscription that keeps everything: what all have passed is trimmed."""
         client = self.stage.clients[0]

@@ -17,7 +17,6 @@ from functools import partial
 from tests.simulation.features.stage import (
     CALM_S_MAX,
     LIVE_S,
-    RETRY_S,
     Errand,
     Weather,
     opened,
@@ -25,7 +24,7 @@ from tests.simulation.features.stage import (
 )
 from tests.simulation.features.stranger import SUBSCRIPTIONS, Stranger, Told, keep_visiting
 
-from geminga import EARLIEST, ClientError, Message, ProducerFenced
+from geminga import EARLIEST, Message, ProducerFenced
 from geminga_broker.broker import Broker
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
@@ -162,7 +161,7 @@ class Strangers(Errand):
 
         reader = await opened(partial(client.reader, self.topic(), EARLIEST))
         async with taking(reader.read, came):
-            await self._until(lambda: LAST in read.values(), f"the last message after {read}")
+            await self.until(lambda: LAST in read.values(), f"the last message after {read}")
         await reader.close()
         await exclusive.close()
         wrong = {at: each for at, each in self.told.stored.items() if read.get(at) != each}
@@ -175,26 +174,8 @@ class Strangers(Errand):
         client = self.stage.clients[1]
         for name in SUBSCRIPTIONS:
             consumer = await opened(partial(client.consumer, self.topic(), name))
-            await self._again(partial(consumer.seek, EARLIEST))
+            await self.in_the_end(partial(consumer.seek, EARLIEST))
             async with asyncio.timeout(CALM_S_MAX):
                 message = await consumer.receive()
-                await self._again(partial(consumer.ack_confirmed, message))
-            await self._again(consumer.unsubscribe)
-
-    async def _again(self, ask: Callable[[], Awaitable[None]]) -> None:
-        """A connection may break even now."""
-        end_s = self.stage.now_s() + CALM_S_MAX
-        while True:
-            try:
-                return await ask()
-            except ClientError as error:
-                if not error.retry or self.stage.now_s() > end_s:
-                    raise InvariantViolated(f"not even in calm times: {error!r}") from error
-            await asyncio.sleep(RETRY_S)
-
-    async def _until(self, is_reached: Callable[[], bool], what: str) -> None:
-        end_s = self.stage.now_s() + CALM_S_MAX
-        while not is_reached():
-            if self.stage.now_s() > end_s:
-                raise InvariantViolated(f"never: {what}")
-            await asyncio.sleep(RETRY_S)
+                await self.in_the_end(partial(consumer.ack_confirmed, message))
+            await self.in_the_end(consumer.unsubscribe)
