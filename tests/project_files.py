@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# What a real Pulsar wrote: bytes on the wire, records, answers over REST.
+GOLDEN = ROOT / "tests" / "golden"
 SOURCE_FOLDERS = (
     *("runtime", "protocol", "client", "bookie", "broker"),
     *("proxy", "functions_worker", "cli", "spark_jobs"),

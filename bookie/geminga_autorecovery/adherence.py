@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from geminga_ledger.placement import DEFAULT_RACK, Racks
 from geminga_ledger.quorum import Quorum
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
 # minNumRacksPerWriteQuorum.
 RACKS_WANTED = 2

@@ -33,8 +33,8 @@ from geminga_autorecovery.watches import Watches
 from geminga_ledger.errors import LedgerError, NoSuchLedger
 from geminga_ledger.store import StoredMetadata
 from geminga_protocol.errors import WireError
-from geminga_protocol.records.cookies import COOKIES_PATH
-from geminga_protocol.records.underreplication import DISABLED_PATH, LOST_BOOKIE_DELAY_PATH
+from geminga_protocol.records.bookies.cookies import COOKIES_PATH
+from geminga_protocol.records.ledgers.underreplication import DISABLED_PATH, LOST_BOOKIE_DELAY_PATH
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, CoordinationError, NodeMissing
 

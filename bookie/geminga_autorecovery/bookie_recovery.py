@@ -27,7 +27,7 @@ from geminga_autorecovery.marks import prepare_underreplication
 from geminga_autorecovery.repair import LedgerRepair, Repaired, Terms
 from geminga_ledger.errors import LedgerError
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.underreplication import decode_lock, lock_path
+from geminga_protocol.records.ledgers.underreplication import decode_lock, lock_path
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, NodeMissing
 

@@ -16,7 +16,7 @@ from random import Random
 
 from geminga_autorecovery.ledger_locks import LedgerLocks
 from geminga_autorecovery.watches import Watches
-from geminga_protocol.records.underreplication import (
+from geminga_protocol.records.ledgers.underreplication import (
     LOCKS_PATH,
     MARK_LEVELS,
     MARKS_PATH,

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.underreplication import (
+from geminga_protocol.records.ledgers.underreplication import (
     DISABLED_PATH,
     LAST_CHECK_PATH,
     LAST_PLACEMENT_CHECK_PATH,

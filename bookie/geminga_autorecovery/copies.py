@@ -22,7 +22,7 @@ from geminga_protocol.bookkeeper.codes import Flag, ReturnCode
 from geminga_protocol.bookkeeper.digest import master_key
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch, refusal_of
 from geminga_protocol.bookkeeper.v2 import encode_add_header
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from geminga_autorecovery.live_bookies import read_live_bookies
 from geminga_autorecovery.marks import Marks, prepare_underreplication
 from geminga_ledger.errors import LedgerError, NoSuchLedger
 from geminga_ledger.store import LedgerStore
-from geminga_protocol.records.cookies import cookie_path
+from geminga_protocol.records.bookies.cookies import cookie_path
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, NodeMissing
 

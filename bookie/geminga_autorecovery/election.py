@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from geminga_autorecovery.watches import Watches
-from geminga_protocol.records.underreplication import (
+from geminga_protocol.records.ledgers.underreplication import (
     LEADER_PATH,
     VOTE_PREFIX,
     VOTES_PATH,

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from geminga_ledger.errors import UnsupportedLedger
 from geminga_ledger.quorum import Quorum
-from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, LedgerState
 
 PERCENT = 100
 

@@ -12,7 +12,7 @@ from geminga_autorecovery.errors import BookieUnknown
 from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
 from geminga_autorecovery.live_bookies import read_live_bookies
 from geminga_ledger.store import LedgerStore
-from geminga_protocol.records.cookies import COOKIES_PATH
+from geminga_protocol.records.bookies.cookies import COOKIES_PATH
 from geminga_runtime.coordination import Coordination, NodeMissing
 
 

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 
-from geminga_protocol.records.ledger_metadata import LEDGERS_PATH, ledger_id_of
+from geminga_protocol.records.ledgers.ledger_metadata import LEDGERS_PATH, ledger_id_of
 from geminga_runtime.coordination import Coordination, NodeMissing
 
 # How many levels of four digits stand below a directory of two digits, and of three.

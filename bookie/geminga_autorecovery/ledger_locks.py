@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from geminga_protocol.records.underreplication import lock_path
+from geminga_protocol.records.ledgers.underreplication import lock_path
 from geminga_runtime.coordination import (
     Check,
     Coordination,

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_NODE, READ_ONLY_PATH
+from geminga_protocol.records.bookies.bookie_info import (
+    AVAILABLE_PATH,
+    READ_ONLY_NODE,
+    READ_ONLY_PATH,
+)
 from geminga_runtime.coordination import NodeMissing
 
 Children = Callable[[str], Awaitable[list[str]]]

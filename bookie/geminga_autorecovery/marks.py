@@ -12,7 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.underreplication import (
+from geminga_protocol.records.ledgers.underreplication import (
     LOCKS_PATH,
     MARK_LEVELS,
     MARKS_PATH,

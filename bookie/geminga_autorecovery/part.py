@@ -19,7 +19,7 @@ from geminga_autorecovery.autorecovery import AutoRecovery
 from geminga_autorecovery.config import AutoRecoveryPartConfig
 from geminga_autorecovery.errors import NoZooKeeper
 from geminga_autorecovery.metrics import AutoRecoveryMetrics
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import SessionState
 from geminga_runtime.network import AsyncioNetwork

@@ -18,7 +18,7 @@ from geminga_autorecovery.fragments import bookies_of, fragments_of, quorum_of
 from geminga_autorecovery.repair import LedgerRepair
 from geminga_autorecovery.replicas import Replicas
 from geminga_ledger.store import StoredMetadata
-from geminga_protocol.records.ledger_metadata import LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerState
 
 
 class PeriodicCheck(Protocol):

@@ -40,7 +40,7 @@ from geminga_ledger.links import BookieLinks
 from geminga_ledger.placement import Racks
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.store import LedgerStore, StoredMetadata
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from geminga_autorecovery.errors import FragmentChanged
 from geminga_autorecovery.findings import FaultyFragment, Finding
 from geminga_autorecovery.fragments import fragments_of
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
 Choose = Callable[[tuple[str, ...], frozenset[int]], Mapping[int, str]]
 """Other bookies for some places of an ensemble, as far as there are any: place → bookie id."""

@@ -38,8 +38,8 @@ from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.lost_logs import forget_lost_logs
 from geminga_bookie.storage.rebuild import rebuild_index
 from geminga_bookie.storage.storage import Storage
-from geminga_protocol.records.bookie_info import BookieInfo
-from geminga_protocol.records.cookies import Cookie
+from geminga_protocol.records.bookies.bookie_info import BookieInfo
+from geminga_protocol.records.bookies.cookies import Cookie
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.disk import Disk

@@ -24,7 +24,7 @@ from geminga_bookie.disks.paths import require_usable
 from geminga_bookie.errors import BookieError
 from geminga_bookie.metrics import BookieMetrics
 from geminga_bookie.storage.rocks_store import INDEX_DIRECTORY, open_index
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.disk import Disk, FileDisk

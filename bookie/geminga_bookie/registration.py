@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from geminga_runtime.coordination import (
     Coordination,
     CoordinationError,

@@ -23,7 +23,7 @@ from geminga_protocol.bookkeeper.digest import (
 )
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
 from geminga_protocol.bookkeeper.v3 import EXPLICIT_LAC_IDS_BYTES
-from geminga_protocol.records.ledger_metadata import DigestType
+from geminga_protocol.records.ledgers.ledger_metadata import DigestType
 
 # An entry; the digest covers what stands before and after it:
 # +-----------+----------+----------------+--------+----------------+---------+

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata
 
 
 def with_replaced(ensemble: Sequence[str], replacements: Mapping[int, str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from geminga_ledger.pipeline import AddPipeline
 from geminga_ledger.v3_link import V3Link
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.bookkeeper.v3_requests import return_code_of, write_lac_request
-from geminga_protocol.records.ledger_metadata import NO_ENTRY
+from geminga_protocol.records.ledgers.ledger_metadata import NO_ENTRY
 
 log = logging.getLogger(__name__)
 

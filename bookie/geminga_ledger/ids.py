@@ -12,7 +12,10 @@ import logging
 import re
 
 from geminga_ledger.errors import LedgerIdsExhausted
-from geminga_protocol.records.ledger_metadata import ID_GENERATOR_PATH, LONG_ID_GENERATOR_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import (
+    ID_GENERATOR_PATH,
+    LONG_ID_GENERATOR_PATH,
+)
 from geminga_runtime.coordination import (
     Coordination,
     CoordinationError,

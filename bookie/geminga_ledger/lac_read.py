@@ -21,7 +21,7 @@ from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.bookkeeper.digest import ANY_ENTRY
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch, refusal_of
 from geminga_protocol.bookkeeper.v3_requests import read_lac_request, return_code_of
-from geminga_protocol.records.ledger_metadata import NO_ENTRY
+from geminga_protocol.records.ledgers.ledger_metadata import NO_ENTRY
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from geminga_ledger.long_poll import LongPoll
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.store import LedgerStore, StoredMetadata
 from geminga_ledger.v3_link import V3Link
-from geminga_protocol.records.ledger_metadata import NO_ENTRY, LedgerMetadata, LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import NO_ENTRY, LedgerMetadata, LedgerState
 from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)

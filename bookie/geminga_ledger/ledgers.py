@@ -36,7 +36,7 @@ from geminga_ledger.store import LedgerStore, StoredMetadata
 from geminga_ledger.surplus import Surplus
 from geminga_ledger.writer import LedgerWriter
 from geminga_protocol.bookkeeper.digest import master_key
-from geminga_protocol.records.ledger_metadata import (
+from geminga_protocol.records.ledgers.ledger_metadata import (
     DigestType,
     Fragment,
     LedgerMetadata,

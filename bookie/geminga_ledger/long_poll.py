@@ -23,7 +23,7 @@ from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.bookkeeper.errors import refusal_of
 from geminga_protocol.bookkeeper.v3_requests import long_poll_request, return_code_of
-from geminga_protocol.records.ledger_metadata import NO_ENTRY
+from geminga_protocol.records.ledgers.ledger_metadata import NO_ENTRY
 
 log = logging.getLogger(__name__)
 

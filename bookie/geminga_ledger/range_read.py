@@ -25,7 +25,7 @@ from geminga_ledger.recovery_rules import is_absence
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES, decode_entry
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from geminga_ledger.range_read import Found, RangeRead
 from geminga_ledger.read_plan import ReadPlan
 from geminga_ledger.surplus import Surplus
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)

@@ -30,11 +30,7 @@ from geminga_ledger.recovery_rules import recovery_start
 from geminga_ledger.store import LedgerStore, StoredMetadata
 from geminga_protocol.bookkeeper.codes import Flag
 from geminga_protocol.bookkeeper.digest import master_key
-from geminga_protocol.records.ledger_metadata import (
-    NO_ENTRY,
-    LedgerMetadata,
-    LedgerState,
-)
+from geminga_protocol.records.ledgers.ledger_metadata import NO_ENTRY, LedgerMetadata, LedgerState
 from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from geminga_ledger.quorum import Quorum
 from geminga_protocol.bookkeeper.codes import ReturnCode
-from geminga_protocol.records.ledger_metadata import NO_ENTRY
+from geminga_protocol.records.ledgers.ledger_metadata import NO_ENTRY
 
 _ABSENT = frozenset({int(ReturnCode.ENOENTRY), int(ReturnCode.ENOLEDGER)})
 

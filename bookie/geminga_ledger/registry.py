@@ -18,14 +18,14 @@ from random import Random
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.placement import Candidate
-from geminga_protocol.records.bookie_info import (
+from geminga_protocol.records.bookies.bookie_info import (
     AVAILABLE_PATH,
     READ_ONLY_NODE,
     READ_ONLY_PATH,
     BookieInfo,
 )
+from geminga_protocol.records.bookies.racks import RACKS_PATH, BookieRacks
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.racks import RACKS_PATH, BookieRacks
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.coordination import (
     Coordination,

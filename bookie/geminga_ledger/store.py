@@ -20,7 +20,11 @@ from geminga_ledger.errors import NoSuchLedger, UnsupportedLedger
 from geminga_ledger.ids import LedgerIds
 from geminga_ledger.patience import Patience
 from geminga_protocol.errors import WireError
-from geminga_protocol.records.ledger_metadata import LEDGERS_PATH, LedgerMetadata, ledger_path
+from geminga_protocol.records.ledgers.ledger_metadata import (
+    LEDGERS_PATH,
+    LedgerMetadata,
+    ledger_path,
+)
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import (
     ConnectionLost,

@@ -29,7 +29,7 @@ from geminga_ledger.pipeline import AddPipeline
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.store import LedgerStore, StoredMetadata
 from geminga_protocol.bookkeeper.digest import master_key
-from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, LedgerState
 from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)

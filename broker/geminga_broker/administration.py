@@ -25,8 +25,8 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import Ledgers, NoSuchLedger
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
 
 class Administration:

@@ -57,8 +57,8 @@ from geminga_cluster.persistent_topics import PersistentTopics
 from geminga_cluster.tenants import Tenants
 from geminga_cluster.topic_lists import TopicLists
 from geminga_ledger import Ledgers
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network

@@ -8,8 +8,8 @@ from itertools import count
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_payload
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.messages.payload import encode_payload
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 

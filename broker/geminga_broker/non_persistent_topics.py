@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.bundles import Bundle, BundleRing
 from geminga_broker.ownership.ownership import Ownership
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.work_pool import WorkPool
 
 # Each request takes a thread and a connection, and clients with patterns ask every minute: so many

@@ -25,8 +25,8 @@ from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces, serves
 from geminga_cluster.persistent_topics import PersistentTopics
 from geminga_cluster.tenants import Tenants
-from geminga_protocol.pulsar.replication import remote_of_cursor
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.messages.replication import remote_of_cursor
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_runtime.work_pool import WorkPool

@@ -23,8 +23,8 @@ from geminga_broker.replication.config import ReplicationConfig
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_cluster.namespaces import Namespaces
 from geminga_ledger import LedgerConfig
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_proxy.brokers import RegisteredBrokers
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.proxy import Proxy

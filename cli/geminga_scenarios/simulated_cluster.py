@@ -11,8 +11,8 @@ from typing import Any
 
 from geminga import Client, ClientError, Opening, connect
 from geminga_cluster.partitioned_topics import PartitionedTopics
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_scenarios.cluster import RESTART_S, SHORT_FAULTS, Cluster
 from geminga_scenarios.errors import NoSuchHost
 from geminga_simulation.faults import FaultInjector, FaultMenu

@@ -20,8 +20,8 @@ from geminga_bookie.config import BookieConfig, GarbageConfig
 from geminga_bookie.storage.index import Index
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_ledger import LedgerConfig, Ledgers
-from geminga_protocol.records.bookie_info import READ_ONLY_PATH
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_protocol.records.bookies.bookie_info import READ_ONLY_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network
 from geminga_scenarios.sizes import (

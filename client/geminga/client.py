@@ -37,7 +37,7 @@ from geminga.schemas.auto import AutoProduceSchema
 from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo, checked, info_of
 from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.network import AsyncioNetwork, Network
 

@@ -14,7 +14,7 @@ from geminga.encryption_context import EncryptionContext, context_of
 from geminga.errors import ClientError
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata, SingleMessageMetadata
-from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
+from geminga_protocol.pulsar.messages.integers import INT64_MAX, signed, unsigned
 
 ValueT_co = TypeVar("ValueT_co", covariant=True)
 

@@ -20,7 +20,7 @@ from geminga_functions.instance.inputs import subscription_of
 from geminga_functions.names import FunctionName
 from geminga_protocol.functions.functions_pb2 import FunctionDetails, FunctionMetaData
 from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.service import Service
 from geminga_server.errors import ServerUnreachable
 from geminga_server.rest_calls import RestCall, RestCalls

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from geminga_cluster.brokers import LivingBrokers
-from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_protocol.records.cluster.brokers import LocalBrokerData
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.errors import TargetRefused

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from geminga_cluster.watched import Watched, watched_children
-from geminga_protocol.records.brokers import BROKERS_PATH, LocalBrokerData, broker_path
+from geminga_protocol.records.cluster.brokers import BROKERS_PATH, LocalBrokerData, broker_path
 from geminga_runtime.coordination import Coordination, OnChange
 
 

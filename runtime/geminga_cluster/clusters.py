@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from geminga_cluster.errors import ClusterExists, ClusterNotFound
 from geminga_cluster.watched import watched_values
-from geminga_protocol.pulsar.topic_names import is_entity_name
-from geminga_protocol.records.clusters import (
+from geminga_protocol.pulsar.topics.topic_names import is_entity_name
+from geminga_protocol.records.cluster.clusters import (
     CLUSTERS_PATH,
     GLOBAL_CLUSTER,
     ClusterData,

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from geminga_cluster.claims import claim
 from geminga_cluster.watched import watched_values
-from geminga_protocol.records.json_records import JsonRecord
+from geminga_protocol.records.encodings.json_records import JsonRecord
 from geminga_runtime.coordination import Coordination, CoordinationError, SessionState
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service

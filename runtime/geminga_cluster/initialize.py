@@ -20,27 +20,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from geminga_cluster.errors import NotInitialized
-from geminga_protocol.records.clusters import (
-    GLOBAL_CLUSTER,
-    ClusterData,
-    cluster_path,
-)
-from geminga_protocol.records.layout import LAYOUT_PATH, LedgerLayout
-from geminga_protocol.records.ledger_metadata import LEDGERS_PATH
-from geminga_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
-from geminga_protocol.records.namespaces import (
+from geminga_protocol.records.cluster.clusters import GLOBAL_CLUSTER, ClusterData, cluster_path
+from geminga_protocol.records.cluster.namespaces import (
     LOCAL_POLICIES_PATH,
     BundlesData,
     Policies,
     RetentionPolicies,
     policies_path,
 )
-from geminga_protocol.records.ownership import OWNERSHIP_PATH
-from geminga_protocol.records.partitioned_topics import (
+from geminga_protocol.records.cluster.ownership import OWNERSHIP_PATH
+from geminga_protocol.records.cluster.partitioned_topics import (
     PartitionedTopicMetadata,
     partitioned_topic_path,
 )
-from geminga_protocol.records.tenants import TenantInfo, tenant_path
+from geminga_protocol.records.cluster.tenants import TenantInfo, tenant_path
+from geminga_protocol.records.ledgers.layout import LAYOUT_PATH, LedgerLayout
+from geminga_protocol.records.ledgers.ledger_metadata import LEDGERS_PATH
+from geminga_protocol.records.topics.managed_ledger import MANAGED_LEDGERS_PATH
 from geminga_runtime.coordination import (
     Coordination,
     Create,

@@ -20,18 +20,18 @@ from geminga_cluster.errors import (
     TenantNotFound,
 )
 from geminga_cluster.watched import watched_values
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
-from geminga_protocol.records.namespaces import (
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.namespaces import (
     BundlesData,
     LocalPolicies,
     Policies,
     local_policies_path,
     policies_path,
 )
-from geminga_protocol.records.ownership import OWNERSHIP_PATH
-from geminga_protocol.records.partitioned_topics import PARTITIONED_TOPICS_PATH
-from geminga_protocol.records.tenants import tenant_path
+from geminga_protocol.records.cluster.ownership import OWNERSHIP_PATH
+from geminga_protocol.records.cluster.partitioned_topics import PARTITIONED_TOPICS_PATH
+from geminga_protocol.records.cluster.tenants import tenant_path
+from geminga_protocol.records.topics.managed_ledger import MANAGED_LEDGERS_PATH
 from geminga_runtime.coordination import (
     Coordination,
     NodeExists,

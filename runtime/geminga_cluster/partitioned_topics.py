@@ -26,8 +26,8 @@ from geminga_cluster.errors import (
 from geminga_cluster.persistent_topics import topic_path
 from geminga_cluster.watched import watched_children, watched_values
 from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName, decode_local
-from geminga_protocol.records.partitioned_topics import (
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName, decode_local
+from geminga_protocol.records.cluster.partitioned_topics import (
     PARTITIONED_TOPICS_PATH,
     PartitionedTopicMetadata,
     partitioned_topic_path,

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName, decode_local
-from geminga_protocol.records.cursor import CursorRecord
-from geminga_protocol.records.managed_ledger import (
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName, decode_local
+from geminga_protocol.records.topics.cursor import CursorRecord
+from geminga_protocol.records.topics.managed_ledger import (
     MANAGED_LEDGERS_PATH,
     ManagedLedgerRecord,
     managed_ledger_path,

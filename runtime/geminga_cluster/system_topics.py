@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 # Where the policies of a namespace's topics stand.
 CHANGE_EVENTS = "__change_events"

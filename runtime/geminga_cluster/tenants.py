@@ -6,12 +6,12 @@ import asyncio
 
 from geminga_cluster.errors import TenantExists, TenantNotEmpty, TenantNotFound
 from geminga_cluster.watched import watched_values
-from geminga_protocol.pulsar.topic_names import is_entity_name
-from geminga_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
-from geminga_protocol.records.namespaces import LOCAL_POLICIES_PATH
-from geminga_protocol.records.ownership import OWNERSHIP_PATH
-from geminga_protocol.records.partitioned_topics import PARTITIONED_TOPICS_PATH
-from geminga_protocol.records.tenants import POLICIES_PATH, TenantInfo, tenant_path
+from geminga_protocol.pulsar.topics.topic_names import is_entity_name
+from geminga_protocol.records.cluster.namespaces import LOCAL_POLICIES_PATH
+from geminga_protocol.records.cluster.ownership import OWNERSHIP_PATH
+from geminga_protocol.records.cluster.partitioned_topics import PARTITIONED_TOPICS_PATH
+from geminga_protocol.records.cluster.tenants import POLICIES_PATH, TenantInfo, tenant_path
+from geminga_protocol.records.topics.managed_ledger import MANAGED_LEDGERS_PATH
 from geminga_runtime.coordination import (
     Coordination,
     NodeExists,

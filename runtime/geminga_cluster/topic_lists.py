@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from geminga_cluster.persistent_topics import domain_path
-from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_runtime.coordination import (
     Coordination,
     CoordinationError,

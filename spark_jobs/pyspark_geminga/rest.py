@@ -15,7 +15,7 @@ from typing import Any, cast
 from urllib.parse import urljoin, urlsplit
 
 from geminga import LOG_START, LogPosition
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from pyspark_geminga.access import Access
 from pyspark_geminga.errors import AdminRefused
 from pyspark_geminga.log_layout import Ledger, LogLayout

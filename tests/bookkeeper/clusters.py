@@ -16,7 +16,7 @@ from tests.integration.waiting import eventually
 
 from geminga_cli.ports import ReservedPort
 from geminga_ledger import LedgerConfig, Ledgers
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.tls_config import BookieClientTlsConfig

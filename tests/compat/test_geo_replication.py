@@ -30,7 +30,7 @@ from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.waiting import eventually
 
 from geminga_broker.replication.config import ReplicationConfig
-from geminga_protocol.pulsar.replication import SOURCE_POSITION_PROPERTY
+from geminga_protocol.pulsar.messages.replication import SOURCE_POSITION_PROPERTY
 
 OURS = "geminga"
 NAMES = (OURS, APACHE)

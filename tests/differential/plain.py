@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import NO_REQUEST_ID
-from geminga_protocol.pulsar.payload import open_payload, split_batch
+from geminga_protocol.pulsar.messages.payload import open_payload, split_batch
 
 Json = Any
 

@@ -17,7 +17,7 @@ from tests.differential.transcript import Transcript
 from geminga_protocol.framing import FrameReader
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import PART_NAMES, PONG, encode_command, parse_command
-from geminga_protocol.pulsar.payload import encode_batch, encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_batch, encode_payload
 from geminga_protocol.pulsar.send import encode_send
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024

@@ -23,8 +23,8 @@ from tests.histories.owners import Owners
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageIdData
 from geminga_protocol.pulsar.commands import parse_command
-from geminga_protocol.pulsar.integers import INT64_MAX, signed
-from geminga_protocol.pulsar.payload import parse_metadata, skip_broker_entry
+from geminga_protocol.pulsar.messages.integers import INT64_MAX, signed
+from geminga_protocol.pulsar.messages.payload import parse_metadata, skip_broker_entry
 from geminga_runtime.network import Network
 from geminga_simulation.acknowledgement_history import AcknowledgementHistory, Asked
 from geminga_simulation.checkers import OneTruth

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from geminga_broker.ownership.bundles import Bundle
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.brokers import LEADER_PATH, LeaderBroker
-from geminga_protocol.records.ownership import OWNERSHIP_PATH, BundleOwner
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.brokers import LEADER_PATH, LeaderBroker
+from geminga_protocol.records.cluster.ownership import OWNERSHIP_PATH, BundleOwner
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.ownership_history import Change, OwnershipHistory
 

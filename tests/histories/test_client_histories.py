@@ -13,7 +13,7 @@ from tests.histories.owners import Owners
 
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageIdData
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.ownership_history import Change
 

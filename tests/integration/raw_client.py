@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from geminga_protocol.framing import FrameReader
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import encode_command, parse_command
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_protocol.pulsar.send import encode_send
 
 TIMEOUT_S = 60.0

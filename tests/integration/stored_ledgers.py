@@ -20,7 +20,7 @@ from geminga_ledger import LedgerConfig, LedgerError, Ledgers, LedgerWriter
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import AsyncioNetwork

@@ -24,7 +24,7 @@ from tests.integration.sending import NAMESPACE, Sending, ledgers_of, read_all
 from tests.integration.stored_ledgers import StoredLedgers, ask, should_hold
 from tests.integration.waiting import eventually
 
-from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, LedgerState
 
 MESSAGES = 100
 # 5,000 a second, for a second.

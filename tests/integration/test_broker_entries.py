@@ -14,7 +14,7 @@ from tests.integration.rest import rest
 
 from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import parse_broker_entry, parse_metadata
+from geminga_protocol.pulsar.messages.payload import parse_broker_entry, parse_metadata
 
 VARIABLE = "GEMINGA_BROKER_BROKER_ENTRY_METADATA_INTERCEPTORS"
 EXPOSING = "GEMINGA_BROKER_EXPOSING_BROKER_ENTRY_METADATA_TO_CLIENT_ENABLED"

@@ -17,7 +17,7 @@ from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import parse_metadata
+from geminga_protocol.pulsar.messages.payload import parse_metadata
 
 MIB = 1024 * 1024
 RECEIVE_TIMEOUT_MS = 60_000

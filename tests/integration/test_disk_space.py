@@ -25,7 +25,7 @@ from tests.integration.sending import Sending, ledgers_of, read_all
 from tests.integration.stored_ledgers import StoredLedgers, ask
 from tests.integration.waiting import eventually
 
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
 FILLED, EMPTIED, RELIEVED = "filled", "emptied", "relieved"
 MESSAGES = 100

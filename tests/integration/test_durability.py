@@ -17,7 +17,7 @@ from tests.integration.raw_client import RawClient
 from tests.integration.rest import metric
 
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.records.bit_sets import words_of_bits
+from geminga_protocol.records.encodings.bit_sets import words_of_bits
 
 SUBSCRIPTION = "holes"
 MESSAGES = 200

@@ -14,7 +14,11 @@ from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_batch, encode_broker_entry, encode_payload
+from geminga_protocol.pulsar.messages.payload import (
+    encode_batch,
+    encode_broker_entry,
+    encode_payload,
+)
 
 TOPIC = "persistent://public/default/lies-{}"
 PERMITS = 50

@@ -16,7 +16,7 @@ from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
-from geminga_protocol.records.ledger_metadata import ledger_path
+from geminga_protocol.records.ledgers.ledger_metadata import ledger_path
 from geminga_runtime.clock import SystemClock
 from geminga_server.zookeeper import ZooKeeper
 

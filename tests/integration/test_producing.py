@@ -11,7 +11,7 @@ from tests.integration.raw_client import RawClient
 from tests.integration.rest import rest
 
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.integers import UINT64_MAX
+from geminga_protocol.pulsar.messages.integers import UINT64_MAX
 
 RECEIVE_TIMEOUT_MS = 60_000
 PRODUCER_ID = 1

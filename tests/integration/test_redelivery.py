@@ -13,7 +13,7 @@ from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
-from geminga_protocol.records.redelivery_counts import is_of_redelivery_counts
+from geminga_protocol.records.topics.redelivery_counts import is_of_redelivery_counts
 
 TOPIC = "persistent://public/default/"
 SUBSCRIPTION = "poisoned"

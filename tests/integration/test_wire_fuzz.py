@@ -29,7 +29,7 @@ from tests.integration.raw_client import (
 
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import PART_NAMES, PING, encode_command
-from geminga_protocol.pulsar.integers import encode_varint
+from geminga_protocol.pulsar.messages.integers import encode_varint
 
 BYSTANDER_TOPIC = "persistent://public/default/bystander"
 RECEIVE_TIMEOUT_MS = 60_000

@@ -32,8 +32,8 @@ from geminga_autorecovery.marks import Marks
 from geminga_autorecovery.repair import LedgerRepair, Terms
 from geminga_ledger import LedgerConfig, LedgerError
 from geminga_ledger.store import LedgerStore
-from geminga_protocol.records.ledger_metadata import ledger_path
-from geminga_protocol.records.underreplication import (
+from geminga_protocol.records.ledgers.ledger_metadata import ledger_path
+from geminga_protocol.records.ledgers.underreplication import (
     LEADER_PATH,
     LOST_BOOKIE_DELAY_PATH,
     VOTES_PATH,

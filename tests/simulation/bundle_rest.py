@@ -12,7 +12,7 @@ from tests.simulation.workers import HostCalls
 from geminga_broker.broker import Broker
 from geminga_broker.ownership.errors import BundleNotSplit, NotOwned
 from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundaries
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster
 from geminga_server.rest_calls import RestAnswer, RestCall

@@ -31,9 +31,9 @@ from geminga_cluster.errors import PartitionedTopicExists, PartitionedTopicNotFo
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_ledger import LedgerConfig
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.clusters import ClusterData
-from geminga_protocol.records.namespaces import DelayedDelivery, DispatchRate, Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.clusters import ClusterData
+from geminga_protocol.records.cluster.namespaces import DelayedDelivery, DispatchRate, Policies
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import PATIENT, Cluster, Shape

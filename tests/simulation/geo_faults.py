@@ -12,7 +12,7 @@ from tests.simulation.geo import NAMESPACE, TOPIC, GeoClusters
 from tests.simulation.geo_book import Book
 
 from geminga_broker.broker import Broker
-from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.records.cluster.clusters import ClusterData
 from geminga_scenarios.cluster import Cluster
 from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 from geminga_simulation.checkers import NeverBackwards, OneTruth, check_prefix
 from geminga_simulation.errors import InvariantViolated
 

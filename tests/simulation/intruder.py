@@ -17,10 +17,10 @@ from geminga_broker.broker import Broker
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.split import pieces
 from geminga_cluster.namespaces import Namespaces
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.brokers import bundle_data_path
-from geminga_protocol.records.namespaces import Policies, local_policies_path, policies_path
-from geminga_protocol.records.ownership import OWNERSHIP_PATH, BundleOwner
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.brokers import bundle_data_path
+from geminga_protocol.records.cluster.namespaces import Policies, local_policies_path, policies_path
+from geminga_protocol.records.cluster.ownership import OWNERSHIP_PATH, BundleOwner
 from geminga_runtime.coordination import NodeMissing, NodeNotEmpty
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster

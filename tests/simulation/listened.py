@@ -6,8 +6,8 @@ from __future__ import annotations
 from tests.histories.client_histories import ClientHistories
 from tests.histories.owners import Owners, bundle_at, covers, owner_in
 
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.brokers import LEADER_PATH
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.brokers import LEADER_PATH
 from geminga_scenarios.cluster import FORMER_OWNER_S, Cluster
 from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.node_tree import Event

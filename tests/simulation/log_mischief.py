@@ -15,15 +15,15 @@ from tests.simulation.log_owner import FAILURES, LOG, READER, LogOwner
 from tests.simulation.spoiling import spoil
 
 from geminga_broker.managed_ledger.positions import Position
-from geminga_protocol.records.cursor import NO_CURSOR_LEDGER, CursorRecord, cursor_path
-from geminga_protocol.records.ledger_metadata import (
+from geminga_protocol.records.ledgers.ledger_metadata import (
     DigestType,
     Fragment,
     LedgerMetadata,
     LedgerState,
     ledger_path,
 )
-from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
+from geminga_protocol.records.topics.cursor import NO_CURSOR_LEDGER, CursorRecord, cursor_path
+from geminga_protocol.records.topics.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import NodeMissing
 from geminga_scenarios.storage import Storage
 from geminga_simulation.conditions import NetworkConditions

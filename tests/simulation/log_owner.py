@@ -28,7 +28,7 @@ from geminga_broker.managed_ledger.payloads import without_broker_entry
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_ledger import LedgerConfig, LedgerError, Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_payload, open_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload, open_payload
 from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.storage import Storage
 from geminga_simulation.errors import InvariantViolated

@@ -14,8 +14,8 @@ from functools import partial
 from random import Random
 
 from geminga import Client, ClientError, MessageId, Producer
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_simulation.errors import InvariantViolated
 
 NAMESPACE = NamespaceName("public", "once")

@@ -23,7 +23,7 @@ from geminga_ledger import (
 )
 from geminga_ledger.quorum import Quorum, Verdict
 from geminga_ledger.range_read import RangeRead
-from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata
 from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import Storage

@@ -38,8 +38,8 @@ from geminga_broker.topics.producing.deduplication import Deduplication
 from geminga_broker.topics.producing.producers import Producers
 from geminga_ledger import range_read
 from geminga_ledger.quorum import Acknowledgements, EntrySearch, Quorum, Verdict
-from geminga_protocol.records.cursor import CursorRecord, PositionRecord
-from geminga_protocol.records.delayed_buckets import DelayedIndex
+from geminga_protocol.records.topics.cursor import CursorRecord, PositionRecord
+from geminga_protocol.records.topics.delayed_buckets import DelayedIndex
 from geminga_scenarios.storage import Storage
 from geminga_simulation.errors import InvariantViolated, SimulationError
 

@@ -14,8 +14,8 @@ from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.ownership.owned_bundles import OwnedBundles
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
 from geminga_cluster.election import LeaderElection
-from geminga_protocol.records.brokers import LeaderBroker
-from geminga_protocol.records.cursor import CursorRecord, PositionRecord
+from geminga_protocol.records.cluster.brokers import LeaderBroker
+from geminga_protocol.records.topics.cursor import CursorRecord, PositionRecord
 from geminga_runtime.coordination import OnChange, SessionState
 
 # So much later brokers hear that a bundle has another owner.

@@ -8,7 +8,7 @@ import pytest
 
 from geminga_broker.topic_policies.store import Change, TopicPolicyStore
 from geminga_cluster.namespaces import Namespaces
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.coordination import Coordination, NodeStat
 
 

@@ -27,7 +27,7 @@ from geminga_broker.topics.producing.source_positions import SourcePositions
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
-from geminga_protocol.pulsar.replication import SourcePosition
+from geminga_protocol.pulsar.messages.replication import SourcePosition
 from geminga_runtime.errors import GemingaError
 
 

@@ -37,8 +37,8 @@ from geminga_broker.schemas import errors
 from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import SchemaRegistry, schema_id
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.schemas import schema_path
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.topics.schemas import schema_path
 from geminga_runtime.coordination import CoordinationError
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster

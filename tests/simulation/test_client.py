@@ -24,7 +24,7 @@ from tests.simulation.seeds import first_seeds
 
 from geminga import connect
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_scenarios.cluster import SHAPES, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.errors import InvariantViolated

@@ -30,7 +30,7 @@ from tests.simulation.errands import again
 import geminga
 from geminga import EARLIEST, Client, Consumer, Producer, SubscriptionType, connect
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster, Shape
 from geminga_simulation.host import Host

@@ -35,9 +35,9 @@ from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.errors import TopicFenced
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerConfig
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.ledger_metadata import ledger_path
-from geminga_protocol.records.managed_ledger import managed_ledger_path
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.ledgers.ledger_metadata import ledger_path
+from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import RESTART_S, SHAPES, SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results

@@ -47,10 +47,10 @@ from geminga_broker.config import BrokerConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_ledger import LedgerConfig
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.ledger_metadata import LedgerMetadata, ledger_id_of
-from geminga_protocol.records.managed_ledger import managed_ledger_path
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, ledger_id_of
+from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import NodeMissing
 from geminga_runtime.errors import GemingaError

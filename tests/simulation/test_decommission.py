@@ -40,7 +40,7 @@ from geminga_autorecovery.errors import (
 from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.store import LedgerStore
-from geminga_protocol.records.cookies import cookie_path
+from geminga_protocol.records.bookies.cookies import cookie_path
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import EAGER, RecoveringStorage

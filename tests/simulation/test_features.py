@@ -63,7 +63,7 @@ from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.policies.inactivity import InactivityConfig
 from geminga_broker.sessions.config import SessionConfig
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import SHORT_FAULTS, Cluster, Shape, Sizes
 from geminga_scenarios.verdicts import raise_loop_failures, results

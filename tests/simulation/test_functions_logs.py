@@ -24,7 +24,7 @@ from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.names import FunctionName
 from geminga_functions.worker import function_log
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_scenarios.cluster import Cluster, Shape
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World

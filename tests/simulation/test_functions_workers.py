@@ -30,7 +30,7 @@ from geminga_functions.names import FunctionName
 from geminga_functions.runtime.instances import Instances
 from geminga_functions.worker import Worker
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results

@@ -50,7 +50,7 @@ from geminga_bookie.storage.storage import Storage as BookieStorage
 from geminga_broker.broker import Broker
 from geminga_broker.ownership.split import split_boundaries
 from geminga_ledger import LedgerConfig
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results

@@ -45,9 +45,9 @@ from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.tenants import Tenants
 from geminga_ledger import LedgerConfig
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.clusters import ClusterData
-from geminga_protocol.records.namespaces import BacklogQuota, Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.clusters import ClusterData
+from geminga_protocol.records.cluster.namespaces import BacklogQuota, Policies
 from geminga_runtime.coordination import SessionState
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import SHORT_FAULTS, Cluster, Shape

@@ -30,8 +30,8 @@ from tests.simulation.seeds import first_seeds
 from geminga_broker.broker import Broker
 from geminga_broker.ownership.split import split_boundaries
 from geminga_broker.topic_policies.store import Change
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results

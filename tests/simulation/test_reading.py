@@ -37,7 +37,7 @@ from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER
 
 from geminga_ledger import LedgerConfig
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results

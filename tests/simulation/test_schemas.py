@@ -25,9 +25,9 @@ from geminga import AutoProduceSchema, Client
 from geminga_broker.schemas.storage import SchemaStorage, StoredSchemas
 from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_ledger import LedgerConfig
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import Policies
-from geminga_protocol.records.schemas import SchemaInfo
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
+from geminga_protocol.records.topics.schemas import SchemaInfo
 from geminga_runtime.coordination import ANY_VERSION
 from geminga_scenarios.cluster import SHORT_FAULTS, Cluster, Shape, Sizes
 from geminga_scenarios.verdicts import raise_loop_failures, results

@@ -48,7 +48,7 @@ from tests.simulation.traffic import (
 )
 
 from geminga_ledger import LedgerConfig
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster, Shape, Sizes
 from geminga_scenarios.verdicts import raise_loop_failures, results

@@ -30,7 +30,7 @@ from geminga_functions.runtime.instances import Instances, WorkerIdentity
 from geminga_functions.runtime.running import Ending, Order, RunningInstance
 from geminga_functions.worker import INSTANCES_PATH, Worker, instances_json
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_scenarios.cluster import Cluster

@@ -18,8 +18,8 @@ from tests.histories.listening import Ear, ListeningNetwork
 from tests.histories.owners import Claim, Owners, bundle_at, covers
 from tests.torture.owners import Poll
 
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.ownership import OWNERSHIP_PATH
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.ownership import OWNERSHIP_PATH
 from geminga_runtime.network import Network
 from geminga_simulation.ownership_history import Change
 

@@ -23,7 +23,7 @@ from tests.integration.cluster_process import ClusterProcess
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
-from geminga_protocol.records.ownership import OWNERSHIP_PATH, BundleOwner
+from geminga_protocol.records.cluster.ownership import OWNERSHIP_PATH, BundleOwner
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination, CoordinationError, NodeMissing, NodeStat
 from geminga_server.zookeeper import ZooKeeper

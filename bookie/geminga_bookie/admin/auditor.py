@@ -7,7 +7,7 @@ Pulsar.
 from __future__ import annotations
 
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.underreplication import (
+from geminga_protocol.records.ledgers.underreplication import (
     LEADER_PATH,
     VOTES_PATH,
     decode_leader,

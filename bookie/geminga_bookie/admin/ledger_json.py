@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 
-from geminga_protocol.records.ledger_metadata import DigestType, LedgerMetadata, LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import DigestType, LedgerMetadata, LedgerState
 
 FORMAT_VERSION = 3
 # What upstream says where the metadata does not have a value.

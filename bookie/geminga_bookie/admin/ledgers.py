@@ -23,7 +23,11 @@ from geminga_bookie.admin.messages import (
 )
 from geminga_ledger import LedgerReader
 from geminga_protocol.errors import WireError
-from geminga_protocol.records.ledger_metadata import LEDGER_ID_MAX, LedgerMetadata, ledger_path
+from geminga_protocol.records.ledgers.ledger_metadata import (
+    LEDGER_ID_MAX,
+    LedgerMetadata,
+    ledger_path,
+)
 from geminga_runtime.coordination import Coordination, NodeMissing
 
 # Ledgers with their metadata in a page, and entries in a page; upstream's.

@@ -21,10 +21,10 @@ from geminga_autorecovery.marks import Marks
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.auditor import current_auditor
 from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer, text_answer
-from geminga_protocol.records.bookie_info import is_bookie_id
-from geminga_protocol.records.cookies import cookie_path
+from geminga_protocol.records.bookies.bookie_info import is_bookie_id
+from geminga_protocol.records.bookies.cookies import cookie_path
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.underreplication import (
+from geminga_protocol.records.ledgers.underreplication import (
     LOST_BOOKIE_DELAY_PATH,
     decode_lost_bookie_delay,
 )

@@ -23,10 +23,10 @@ from geminga_bookie.errors import (
     DirectoriesChanged,
 )
 from geminga_bookie.formats import entry_log_v1, journal_v1, log_list_v1
-from geminga_protocol.records.bookie_info import is_bookie_id
-from geminga_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
+from geminga_protocol.records.bookies.bookie_info import is_bookie_id
+from geminga_protocol.records.bookies.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, NodeMissing
 from geminga_runtime.disk import Disk

@@ -15,7 +15,11 @@ from enum import Enum
 
 from geminga_bookie.config import GarbageConfig
 from geminga_bookie.storage.index import LogUsage
-from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState, ledger_path
+from geminga_protocol.records.ledgers.ledger_metadata import (
+    LedgerMetadata,
+    LedgerState,
+    ledger_path,
+)
 
 # What copies cost besides their bytes: a new file's header, the list of files, ledger records.
 COPY_OVERHEAD_BYTES = 16 * 1024

@@ -22,8 +22,8 @@ from geminga_bookie.storage.checkpoint import Checkpointer
 from geminga_bookie.storage.index import BlockLocation, Change, Counts, Index
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.errors import WireError
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH
-from geminga_protocol.records.ledger_metadata import (
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import (
     INSTANCE_ID_PATH,
     LedgerMetadata,
     ledger_path,

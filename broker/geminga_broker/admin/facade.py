@@ -28,8 +28,8 @@ from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics
 from geminga_cluster.tenants import Tenants
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.topic_policies import TopicPolicies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.topic_policies import TopicPolicies
 from geminga_server.authorization import Authorize
 from geminga_server.metrics import PartMetrics
 from geminga_server.rest_calls import RestCalls

@@ -19,10 +19,10 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import number_body
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_cluster.errors import NamespaceNotFound
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.json_records import JsonRecord, of_document, to_document
-from geminga_protocol.records.namespaces import Policies
-from geminga_protocol.records.topic_policies import TopicPolicies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.namespaces import Policies
+from geminga_protocol.records.cluster.topic_policies import TopicPolicies
+from geminga_protocol.records.encodings.json_records import JsonRecord, of_document, to_document
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_namespace
 from geminga_server.rest.answers import Json, empty, json_record, no_content

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from geminga_broker.managed_ledger.acknowledged import Words
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX
-from geminga_protocol.records.bit_sets import words_of_bits
+from geminga_protocol.records.encodings.bit_sets import words_of_bits
 from geminga_server.rest.errors import RestError
 
 

@@ -20,9 +20,9 @@ from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.policies.auto_creation import auto_creation
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.errors import PartitionedTopicNotFound
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.namespaces import Policies
-from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
+from geminga_protocol.records.cluster.partitioned_topics import PartitionedTopicMetadata
 from geminga_runtime.work_pool import WorkPool
 from geminga_server.rest.errors import RestError, ServedElsewhere
 from geminga_server.rest.parameters import flag

@@ -10,8 +10,8 @@ from geminga_broker.compaction.errors import CompactedLedgerGone
 from geminga_broker.errors import EntryDamaged, StorageUnavailable
 from geminga_broker.managed_ledger.positions import Position
 from geminga_ledger import EntryCorrupt, LedgerError, LedgerReader, Ledgers, NoSuchLedger
-from geminga_protocol.records.compacted_ledger import decode_compacted
 from geminga_protocol.records.errors import MalformedRecord
+from geminga_protocol.records.topics.compacted_ledger import decode_compacted
 from geminga_runtime.coordination import CoordinationError
 
 # The places that a binary search meets first are asked for again and again: so many are kept.

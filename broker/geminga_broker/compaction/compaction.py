@@ -33,8 +33,8 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.writes import Writes
 from geminga_broker.policies.compaction import CompactionConfig
 from geminga_ledger import LedgerError
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.compacted_ledger import (
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.topics.compacted_ledger import (
     COMPACTED_LEDGER_PROPERTY,
     COMPACTION_CURSOR,
     compacted_ledger_labels,

@@ -19,7 +19,7 @@ from geminga_broker.compaction.survivors import Newest, Survivors
 from geminga_broker.managed_ledger.writes import Writes
 from geminga_broker.policies.compaction import CompactionConfig
 from geminga_ledger import LedgerWriter
-from geminga_protocol.records.compacted_ledger import encode_compacted
+from geminga_protocol.records.topics.compacted_ledger import encode_compacted
 from geminga_runtime.clock import Clock
 
 # Rests shorter than this are added up.

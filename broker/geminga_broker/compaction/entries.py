@@ -18,15 +18,15 @@ from geminga_protocol.pulsar.api_pb2 import (
     MessageMetadata,
     SingleMessageMetadata,
 )
-from geminga_protocol.pulsar.payload import (
+from geminga_protocol.pulsar.messages.payload import (
     encode_batch,
     encode_payload,
     metadata_bounds,
     skip_broker_entry,
     split_batch,
 )
-from geminga_protocol.pulsar.protobuf import parse_message
-from geminga_protocol.records.compression import inflate
+from geminga_protocol.pulsar.messages.protobuf import parse_message
+from geminga_protocol.records.encodings.compression import inflate
 
 # No batch is opened that would have more bytes: they are held in memory while it is looked into.
 BATCH_BYTES_MAX = 128 * 1024 * 1024

@@ -15,7 +15,7 @@ from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.cursor_store import CursorStore
 from geminga_broker.managed_ledger.writes import Writes
 from geminga_ledger import Ledgers, LedgerWriter
-from geminga_protocol.records.delayed_buckets import (
+from geminga_protocol.records.topics.delayed_buckets import (
     BucketKey,
     DelayedIndex,
     SegmentSummary,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.payload import (
+from geminga_protocol.pulsar.messages.payload import (
     CHECKSUM_HEAD_BYTES,
     SIZE_BYTES,
     metadata_bounds,

@@ -19,7 +19,7 @@ from geminga_broker.delayed.held import Held
 from geminga_broker.delayed.wheel import TimeWheel
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.delayed import DelayedConfig
-from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, SegmentSummary
+from geminga_protocol.records.topics.delayed_buckets import BucketKey, DelayedIndex, SegmentSummary
 
 # A segment is read so long before its first message is due.
 LOAD_AHEAD_MS = 10_000

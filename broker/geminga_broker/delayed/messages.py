@@ -26,14 +26,14 @@ from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_ledger import EntryCorrupt, LedgerError, NoSuchEntry, NoSuchLedger
-from geminga_protocol.records.delayed_buckets import (
+from geminga_protocol.records.errors import MalformedRecord
+from geminga_protocol.records.topics.delayed_buckets import (
     BucketKey,
     DelayedIndex,
     SegmentSummary,
     encode_segment,
     encode_summaries,
 )
-from geminga_protocol.records.errors import MalformedRecord
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import CoordinationError
 

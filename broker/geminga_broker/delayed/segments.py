@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from geminga_broker.policies.delayed import DelayedConfig
-from geminga_protocol.records.delayed_buckets import DelayedIndex, SegmentSummary
+from geminga_protocol.records.topics.delayed_buckets import DelayedIndex, SegmentSummary
 
 
 def cut(

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from geminga_protocol.records.delayed_buckets import DelayedIndex
+from geminga_protocol.records.topics.delayed_buckets import DelayedIndex
 
 # A slot of level n spans 64**n ticks; the slots of a level are those of one slot of the next.
 LEVEL_BITS = 6

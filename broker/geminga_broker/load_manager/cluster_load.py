@@ -22,7 +22,7 @@ from itertools import islice
 from geminga_broker.ownership.address import Owner, Standing
 from geminga_broker.ownership.load import used_share
 from geminga_broker.ownership.placement import candidate
-from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
+from geminga_protocol.records.cluster.brokers import BundleStats, LocalBrokerData
 
 # Bundles that are not owned keep their last cost: those of 200,000 take 40 MB.
 REMEMBERED_MAX = 200_000

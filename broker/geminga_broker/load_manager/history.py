@@ -14,7 +14,7 @@ from contextlib import suppress
 from heapq import nlargest
 
 from geminga_broker.load_manager.cluster_load import cost_of
-from geminga_protocol.records.brokers import (
+from geminga_protocol.records.cluster.brokers import (
     BUNDLE_DATA_PATH,
     TIME_AVERAGES_PATH,
     BundleData,
@@ -25,8 +25,8 @@ from geminga_protocol.records.brokers import (
     bundle_data_path,
     time_average_path,
 )
+from geminga_protocol.records.encodings.json_records import JsonRecord
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.json_records import JsonRecord
 from geminga_runtime.coordination import Coordination, NodeExists, NodeMissing
 from geminga_runtime.work_pool import WorkPool
 

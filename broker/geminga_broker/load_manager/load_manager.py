@@ -27,7 +27,7 @@ from geminga_broker.load_manager.shedding import Move, Shedder
 from geminga_broker.load_manager.splitting import bundles_to_split
 from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.ownership import ViewBrokers
-from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import CoordinationError
 from geminga_runtime.errors import GemingaError

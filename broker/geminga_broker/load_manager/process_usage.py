@@ -10,7 +10,7 @@ import os
 import resource
 from typing import Protocol
 
-from geminga_protocol.records.brokers import ResourceUsage
+from geminga_protocol.records.cluster.brokers import ResourceUsage
 from geminga_runtime.clock import Clock
 
 CORE_PERCENT = 100.0

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from geminga_broker.load_manager.cluster_load import ClusterLoad
 from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.load_manager.shedding import is_brokers_own
-from geminga_protocol.records.brokers import BundleStats
+from geminga_protocol.records.cluster.brokers import BundleStats
 
 
 def reason_to_split(stats: BundleStats, config: LoadManagerConfig) -> str | None:

@@ -22,8 +22,8 @@ from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.properties import LogProperties
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.integers import encode_varint
-from geminga_protocol.pulsar.payload import (
+from geminga_protocol.pulsar.messages.integers import encode_varint
+from geminga_protocol.pulsar.messages.payload import (
     BROKER_ENTRY_HEAD,
     BROKER_ENTRY_MAGIC,
     parse_broker_entry,

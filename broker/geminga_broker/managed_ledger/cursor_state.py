@@ -20,8 +20,8 @@ from itertools import islice
 from geminga_broker.managed_ledger.acknowledged import Acknowledged, PositionRange, Words
 from geminga_broker.managed_ledger.nothing import NO_BITS, NO_NUMBERS, NO_TEXTS
 from geminga_broker.managed_ledger.positions import Position
-from geminga_protocol.records.bit_sets import bits_of_words, words_of_bits
-from geminga_protocol.records.cursor import NO_CURSOR_LEDGER, CursorRecord, PositionRecord
+from geminga_protocol.records.encodings.bit_sets import bits_of_words, words_of_bits
+from geminga_protocol.records.topics.cursor import NO_CURSOR_LEDGER, CursorRecord, PositionRecord
 
 # How large the two parts of a PositionInfo that grow may be: together with the rest they stay below
 # the 5 MiB that a bookie takes as one entry. As bits, that is room for 18 million entries.

@@ -43,14 +43,14 @@ from geminga_ledger import (
     NoSuchEntry,
     NoSuchLedger,
 )
-from geminga_protocol.pulsar.topic_names import encode_local
-from geminga_protocol.records.cursor import (
+from geminga_protocol.pulsar.topics.topic_names import encode_local
+from geminga_protocol.records.errors import MalformedRecord
+from geminga_protocol.records.topics.cursor import (
     NO_CURSOR_LEDGER,
     CursorRecord,
     PositionRecord,
     cursor_path,
 )
-from geminga_protocol.records.errors import MalformedRecord
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import (
     Coordination,

@@ -26,8 +26,8 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.services import ManagedLedgerServices
 from geminga_broker.managed_ledger.store import LogStore
 from geminga_ledger import Ledgers
-from geminga_protocol.pulsar.topic_names import decode_local
-from geminga_protocol.records.managed_ledger import managed_ledger_path
+from geminga_protocol.pulsar.topics.topic_names import decode_local
+from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, NodeExists, NodeMissing
 from geminga_runtime.service import Service

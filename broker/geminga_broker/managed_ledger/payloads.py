@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.message_count import count_messages, count_usual
-from geminga_protocol.pulsar.payload import (
+from geminga_protocol.pulsar.messages.message_count import count_messages, count_usual
+from geminga_protocol.pulsar.messages.payload import (
     BROKER_ENTRY_START,
     parse_broker_entry,
     parse_metadata,

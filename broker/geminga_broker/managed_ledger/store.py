@@ -15,13 +15,13 @@ from geminga_broker.errors import TopicExists
 from geminga_broker.managed_ledger.chain import LedgerSpan
 from geminga_broker.managed_ledger.nothing import NO_TEXTS
 from geminga_broker.managed_ledger.own_record import OwnRecord
-from geminga_protocol.records.managed_ledger import (
+from geminga_protocol.records.managed_ledgers_pb2 import OffloadContext
+from geminga_protocol.records.topics.managed_ledger import (
     LedgerRecord,
     ManagedLedgerRecord,
     managed_ledger_path,
 )
-from geminga_protocol.records.managed_ledger import Position as StoredPosition
-from geminga_protocol.records.managed_ledgers_pb2 import OffloadContext
+from geminga_protocol.records.topics.managed_ledger import Position as StoredPosition
 from geminga_runtime.coordination import Coordination, NodeExists, delete_tree
 
 # What upstream writes into the metadata of every ledger of a log.

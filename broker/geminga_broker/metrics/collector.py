@@ -45,7 +45,7 @@ from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_ledger import LedgerCounters
-from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
+from geminga_protocol.records.cluster.brokers import BundleStats, LocalBrokerData
 from geminga_runtime.clock import Clock
 from geminga_server.metrics import Meter
 

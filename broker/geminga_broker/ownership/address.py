@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from geminga_broker.ownership.errors import ListenerMissing
-from geminga_protocol.records.brokers import AdvertisedListener
+from geminga_protocol.records.cluster.brokers import AdvertisedListener
 
 
 @dataclass(frozen=True, slots=True)

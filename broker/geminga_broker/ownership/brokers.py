@@ -18,13 +18,13 @@ from geminga_broker.ownership.load import LoadReportConfig, has_changed
 from geminga_broker.ownership.placement import BrokersView
 from geminga_cluster.brokers import LivingBrokers
 from geminga_cluster.election import LeaderElection
-from geminga_protocol.records.brokers import (
+from geminga_protocol.records.cluster.brokers import (
     LEADER_PATH,
     LeaderBroker,
     LocalBrokerData,
     broker_path,
 )
-from geminga_protocol.records.json_records import JsonRecord
+from geminga_protocol.records.encodings.json_records import JsonRecord
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import (
     Coordination,

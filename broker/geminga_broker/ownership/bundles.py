@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from geminga_broker.ownership.errors import InvalidBundles
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.ownership import ownership_path
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.ownership import ownership_path
 
 HASH_MIN = 0x00000000
 HASH_MAX = 0xFFFFFFFF

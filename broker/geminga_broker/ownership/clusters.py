@@ -15,8 +15,8 @@ from geminga_broker.ownership.errors import ServedInOtherClusters
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.errors import ClusterNotFound
 from geminga_cluster.namespaces import Namespaces, serves
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.clusters import ClusterData
 
 
 def entrance_of(cluster: ClusterData) -> Owner:

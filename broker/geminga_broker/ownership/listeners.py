@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from geminga_protocol.records.brokers import AdvertisedListener
+from geminga_protocol.records.cluster.brokers import AdvertisedListener
 from geminga_server.config import Upstream
 
 SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from annotated_types import Gt
 
-from geminga_protocol.records.brokers import LocalBrokerData, ResourceUsage
+from geminga_protocol.records.cluster.brokers import LocalBrokerData, ResourceUsage
 from geminga_server.config import Upstream
 
 

@@ -13,7 +13,7 @@ from enum import Enum
 from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.bundles import Bundle
 from geminga_cluster.watched import Watched
-from geminga_protocol.records.ownership import BundleOwner
+from geminga_protocol.records.cluster.ownership import BundleOwner
 from geminga_runtime.coordination import Coordination, NodeStat, OnChange
 
 # Those of 100,000 bundles take about 60 MB here, and their watches 10 MB in ZooKeeper.

@@ -38,8 +38,8 @@ from geminga_broker.ownership.placement import (
 from geminga_broker.ownership.rings import Rings
 from geminga_broker.ownership.split import pieces
 from geminga_cluster.namespaces import Namespaces
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.ownership import BundleOwner
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.ownership import BundleOwner
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from geminga_broker.ownership.address import Owner, Standing
 from geminga_broker.ownership.bundles import Bundle, broker_of_namespace
-from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_protocol.records.cluster.brokers import LocalBrokerData
 
 # The load reports of living brokers by broker id (``host:web port``), as far as they are known.
 Loads = Mapping[str, LocalBrokerData]

@@ -16,8 +16,8 @@ from geminga_broker.ownership.bundles import (
     parse_boundary,
 )
 from geminga_cluster.namespaces import Namespaces
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import BundlesData
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import BundlesData
 
 # More namespaces than any one cluster of ours serves; a ring of 16 bundles takes 2 KB.
 RINGS_MAX = 10_000

@@ -8,7 +8,7 @@ from typing import Annotated
 from annotated_types import Ge
 
 from geminga_broker.policies.errors import InvalidPolicy
-from geminga_protocol.records.namespaces import AutoTopicCreation, Policies
+from geminga_protocol.records.cluster.namespaces import AutoTopicCreation, Policies
 from geminga_server.config import Upstream
 
 # Each partition is a topic with ledgers and cursors of its own; upstream's largest advice is 1000.

@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt
 
 from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels
-from geminga_protocol.records.namespaces import BacklogQuota, RetentionPolicies
+from geminga_protocol.records.cluster.namespaces import BacklogQuota, RetentionPolicies
 from geminga_server.config import Upstream
 
 DESTINATION_STORAGE = "destination_storage"

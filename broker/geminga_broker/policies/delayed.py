@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt
 
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import LONG_MAX, Levels, nearest
-from geminga_protocol.records.namespaces import DelayedDelivery
+from geminga_protocol.records.cluster.namespaces import DelayedDelivery
 from geminga_server.config import Upstream
 
 

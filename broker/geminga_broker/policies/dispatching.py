@@ -9,7 +9,7 @@ from annotated_types import Ge
 
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels, nearest
-from geminga_protocol.records.namespaces import DispatchRate
+from geminga_protocol.records.cluster.namespaces import DispatchRate
 from geminga_server.config import Upstream
 
 

@@ -15,9 +15,9 @@ from random import Random
 
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service

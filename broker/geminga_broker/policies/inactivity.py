@@ -16,7 +16,7 @@ from geminga_broker.managed_ledger.retention import FOR_EVER
 from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, Levels, nearest
-from geminga_protocol.records.namespaces import InactiveTopics
+from geminga_protocol.records.cluster.namespaces import InactiveTopics
 from geminga_server.config import Upstream
 
 DeleteMode = Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]

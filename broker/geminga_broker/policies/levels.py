@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from geminga_protocol.records.namespaces import Policies
-from geminga_protocol.records.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
+from geminga_protocol.records.cluster.namespaces import Policies
+from geminga_protocol.records.cluster.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 
 # Numbers are bounded as Java's are (``int``, ``long``): a larger one would make a record unreadable
 # for a Java broker of the same cluster.

@@ -8,7 +8,7 @@ from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.retention import FOR_EVER, Retention
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels, nearest
-from geminga_protocol.records.namespaces import PersistencePolicies, RetentionPolicies
+from geminga_protocol.records.cluster.namespaces import PersistencePolicies, RetentionPolicies
 
 BOOKIES_MAX = 5
 """So many bookies at most may a namespace ask for (upstream's, a constant there too)."""

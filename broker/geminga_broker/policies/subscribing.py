@@ -12,7 +12,7 @@ from geminga_broker.policies.dispatching import check_period
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, Levels, nearest, nearest_limit
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.records.namespaces import AutoSubscriptionCreation, SubscribeRate
+from geminga_protocol.records.cluster.namespaces import AutoSubscriptionCreation, SubscribeRate
 from geminga_server.config import Upstream
 
 # Types of subscription, by the names that policies have for them.

@@ -17,7 +17,7 @@ from geminga._channels.producer_channel import ProducerChannel, ProducerChannelO
 from geminga.errors import refusal
 from geminga_broker.managed_ledger.positions import Position
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 
 @dataclass(slots=True)

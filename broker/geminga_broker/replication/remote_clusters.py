@@ -21,7 +21,7 @@ from geminga.tls import Tls
 from geminga_broker.replication.errors import ClusterUnreachable
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.errors import ClusterNotFound
-from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.records.cluster.clusters import ClusterData
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network

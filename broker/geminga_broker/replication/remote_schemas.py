@@ -15,7 +15,7 @@ from geminga_broker.replication.errors import SchemaRefused
 from geminga_broker.schemas.errors import SchemaNotFound
 from geminga_broker.schemas.registry import SchemaRegistry, decode_version, schema_id
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 NO_SCHEMA = b""
 # Far more than a topic has; were there more, they would be asked for anew.

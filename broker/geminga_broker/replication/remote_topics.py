@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Iterable
 
 from geminga_broker.replication.errors import PartitionsDiffer, RemoteRefused
 from geminga_broker.replication.remote_clusters import RemoteClusters
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_server.errors import ServerUnreachable

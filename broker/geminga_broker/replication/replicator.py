@@ -36,12 +36,12 @@ from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageIdData
-from geminga_protocol.pulsar.replication import (
+from geminga_protocol.pulsar.messages.replication import (
     replicated_front,
     replicator_producer,
     stored_metadata,
 )
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError

@@ -34,8 +34,8 @@ from geminga_broker.schemas.storage import (
     StoredSchemas,
 )
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.schemas import SchemaInfo, SchemaLocator
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.topics.schemas import SchemaInfo, SchemaLocator
 from geminga_runtime.clock import Clock
 
 _VERSION = struct.Struct(">q")

@@ -19,8 +19,8 @@ from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.writes import Writes
 from geminga_ledger import LedgerError, Ledgers, NoSuchEntry, NoSuchLedger
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.managed_ledger import Position
-from geminga_protocol.records.schemas import (
+from geminga_protocol.records.topics.managed_ledger import Position
+from geminga_protocol.records.topics.schemas import (
     NO_POSITION,
     SchemaEntry,
     SchemaIndex,

@@ -6,7 +6,7 @@ from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import encode_command
-from geminga_protocol.pulsar.timestamps import iso_time
+from geminga_protocol.pulsar.messages.timestamps import iso_time
 
 
 def encode_consumer_stats(

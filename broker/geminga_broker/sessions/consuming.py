@@ -37,9 +37,9 @@ from geminga_protocol.pulsar.answers import (
 )
 from geminga_protocol.pulsar.enums import KeySharedMode, SubscriptionType
 from geminga_protocol.pulsar.features import knows_end_of_topic
-from geminga_protocol.pulsar.integers import signed
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.messages.integers import signed
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_server.authorization import Action, Resource
 

@@ -13,7 +13,7 @@ from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.topic_lists import TopicLists
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock
 from geminga_server.authentication import Authentication
 from geminga_server.authorization import Authorizer

@@ -13,7 +13,7 @@ from geminga_broker.errors import TooManyRequests
 from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_lookup, encode_partitions
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action, Resource
 
 

@@ -27,11 +27,11 @@ from geminga_protocol.pulsar.answers import (
     encode_success,
 )
 from geminga_protocol.pulsar.enums import AccessMode
-from geminga_protocol.pulsar.integers import signed, unsigned
-from geminga_protocol.pulsar.message_count import take_payload
-from geminga_protocol.pulsar.replication import is_replicator
+from geminga_protocol.pulsar.messages.integers import signed, unsigned
+from geminga_protocol.pulsar.messages.message_count import take_payload
+from geminga_protocol.pulsar.messages.replication import is_replicator
 from geminga_protocol.pulsar.send import parse_send
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action, Resource
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from geminga_broker.topics.topic_schemas import TopicSchemas
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_schema, encode_schema_version
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action, Resource
 
 

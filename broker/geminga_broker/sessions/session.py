@@ -19,7 +19,7 @@ from geminga_broker.sessions.outbox import Outbox
 from geminga_broker.sessions.requests import Requests
 from geminga_broker.sessions.states import State
 from geminga_protocol.pulsar.connect import Forwarded
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action, Principal, Resource
 
 log = logging.getLogger(__name__)

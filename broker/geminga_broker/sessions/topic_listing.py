@@ -24,8 +24,8 @@ from geminga_protocol.pulsar.answers import (
     encode_watch_topic_update,
 )
 from geminga_protocol.pulsar.errors import InvalidPattern, UnsupportedPattern
-from geminga_protocol.pulsar.topic_lists import TopicFilter, topics_hash
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_lists import TopicFilter, topics_hash
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Action, Resource
 
 # Watchers of one connection: a client has one for each consumer with a pattern.

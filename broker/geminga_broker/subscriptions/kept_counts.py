@@ -11,7 +11,7 @@ import asyncio
 
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
-from geminga_protocol.records.redelivery_counts import (
+from geminga_protocol.records.topics.redelivery_counts import (
     is_of_redelivery_counts,
     properties_of_runs,
     runs_of_properties,

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from geminga_broker.managed_ledger.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.chain import LedgerChain
 from geminga_broker.managed_ledger.positions import EntryId, Position
-from geminga_protocol.records.redelivery_counts import CountedRun
+from geminga_protocol.records.topics.redelivery_counts import CountedRun
 
 # Of how many entries counts are kept: looking at them takes some 5 ms, once a second at most.
 ENTRIES_KEPT_MAX = 10_000

@@ -16,7 +16,7 @@ from geminga_broker.subscriptions.distribution.active_consumer import choose_act
 from geminga_broker.subscriptions.distribution.key_shared import new_selector
 from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.sticky_key import sticky_key
+from geminga_protocol.pulsar.messages.sticky_key import sticky_key
 from geminga_server.metrics import Meter
 
 # Where all messages of a topic without a log are, as upstream has it.

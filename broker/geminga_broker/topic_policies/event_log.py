@@ -20,8 +20,8 @@ from geminga_broker.errors import ServiceNotReady
 from geminga_broker.schemas.errors import InvalidSchema, SchemaNotFound
 from geminga_broker.topic_policies.events import EventSchema, decode_event, events_topic, own_schema
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.topic_policies import TopicPolicies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.topic_policies import TopicPolicies
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service

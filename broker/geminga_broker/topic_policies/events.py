@@ -20,9 +20,9 @@ from geminga_broker.schemas.avro_binary import decode_avro, encode_avro
 from geminga_broker.schemas.judging.avro import AvroType, parse_avro
 from geminga_broker.topic_policies.event_schema import DEFINITION, PROPERTIES
 from geminga_cluster.system_topics import CHANGE_EVENTS
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.json_records import of_document, to_document
-from geminga_protocol.records.topic_policies import TopicPolicies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.topic_policies import TopicPolicies
+from geminga_protocol.records.encodings.json_records import of_document, to_document
 
 GLOBAL = "__G__"
 

@@ -38,9 +38,9 @@ from geminga_cluster.system_topics import CHANGE_EVENTS, is_system_topic
 from geminga_cluster.watched import watched_values
 from geminga_protocol.pulsar.enums import SchemaType
 from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.partitioned_topics import partitioned_topic_path
-from geminga_protocol.records.topic_policies import NO_TOPIC_POLICIES, TopicPolicies, nearer
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.partitioned_topics import partitioned_topic_path
+from geminga_protocol.records.cluster.topic_policies import NO_TOPIC_POLICIES, TopicPolicies, nearer
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.service import Service
 

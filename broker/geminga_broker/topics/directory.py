@@ -25,8 +25,8 @@ from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.topics.config import TopicsConfig
 from geminga_broker.topics.part import TopicServices
 from geminga_broker.topics.topic import Topic
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import NodeMissing
 from geminga_runtime.errors import GemingaError

@@ -17,7 +17,7 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.part import PartT
 from geminga_broker.topics.parts import STORED, VOLATILE
 from geminga_broker.topics.topic import Topic
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 

@@ -27,7 +27,7 @@ from geminga_broker.schemas.storage import SchemaStorage
 from geminga_broker.subscriptions.rate_limiter import LimitOf, RateLimiter
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.producing.publish_rate import PublishRate
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 from geminga_server.metrics import Durations

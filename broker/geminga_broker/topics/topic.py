@@ -28,7 +28,7 @@ from geminga_broker.topics.part import OwningTopic, PartT, TopicPart, TopicServi
 from geminga_broker.topics.parts import STORED, VOLATILE
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.producing.publish_path import PublishPath
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.service import Service
 from geminga_server.metrics import Meter
 

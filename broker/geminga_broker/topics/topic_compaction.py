@@ -17,7 +17,7 @@ from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
 from geminga_cluster.system_topics import is_change_events
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
+from geminga_protocol.records.topics.compacted_ledger import COMPACTION_CURSOR
 
 # So many topics are compacted at once by themselves: each holds its keys in memory meanwhile.
 COMPACTIONS_AT_ONCE_MAX = 4

@@ -21,7 +21,7 @@ from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.replication.replicator import Replicator, Route
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
-from geminga_protocol.pulsar.replication import remote_of_cursor, replicator_cursor
+from geminga_protocol.pulsar.messages.replication import remote_of_cursor, replicator_cursor
 from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from geminga_broker.topics.consuming.subscription_registry import SubscriptionRe
 from geminga_broker.topics.part import OwningTopic
 from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_protocol.pulsar.replication import is_replicator
+from geminga_protocol.pulsar.messages.replication import is_replicator
 
 NO_SCHEMA = b""
 

@@ -41,7 +41,9 @@ def read_messages(answer: Answer) -> list[dict[str, Any]]:
     properties = json.loads(headers.get("property", "{}"))
     if "num-batch-message" not in headers:
         return [{**head, "properties": properties, **_content(answer.body)}]
-    from geminga_protocol.pulsar.payload import split_batch  # noqa: PLC0415 - 60 ms to load
+    from geminga_protocol.pulsar.messages.payload import (  # noqa: PLC0415 - 60 ms to load
+        split_batch,
+    )
 
     messages: list[dict[str, Any]] = []
     for index, (single, body) in enumerate(

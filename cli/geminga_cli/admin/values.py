@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from geminga_cli.admin.operation import UrlPath
 from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 
 _SPAN = re.compile(r"(-?[0-9]+)([smhdwy]?)", re.IGNORECASE)
 _SPAN_S = {

@@ -13,7 +13,7 @@ from geminga_bookie.formats import entry_log_v1 as layout
 from geminga_bookie.formats.salvage_v1 import salvage_places
 from geminga_ledger.digests import entry_decoder
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
-from geminga_protocol.records.ledger_metadata import DigestType
+from geminga_protocol.records.ledgers.ledger_metadata import DigestType
 
 # Damaged entries that are named in words; all of them are facts.
 NAMED_MAX = 10

@@ -17,9 +17,9 @@ from geminga_ledger import LedgerConfig, Ledgers
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.store import LedgerStore
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.coordination import Coordination, NodeMissing
 from geminga_runtime.network import AsyncioNetwork, Network

@@ -21,7 +21,7 @@ from geminga_cli.bookie_admin.errors import (
     NotRestored,
     StillRegistered,
 )
-from geminga_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
+from geminga_protocol.records.bookies.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
 from geminga_runtime.disk import FileDisk
 
 

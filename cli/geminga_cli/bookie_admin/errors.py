@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from geminga_cli.text import count_words
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.errors import GemingaError
 
 # Ledgers that a message names, of however many it is about.

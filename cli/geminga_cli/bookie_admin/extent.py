@@ -17,7 +17,7 @@ from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.store import StoredMetadata
 from geminga_protocol.bookkeeper.availability import Run, join_runs
-from geminga_protocol.records.ledger_metadata import LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerState
 
 
 @dataclass(frozen=True, slots=True)

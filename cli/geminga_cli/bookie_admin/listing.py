@@ -22,7 +22,7 @@ from geminga_cli.text import plain_text, size_words, table
 from geminga_ledger import LedgerError, NoSuchLedger
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.store import StoredMetadata
-from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, LedgerState
 
 METADATA_READS_MAX = 64
 ASKED_AT_ONCE_MAX = 32

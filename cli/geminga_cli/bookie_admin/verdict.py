@@ -16,7 +16,7 @@ from geminga_autorecovery.findings import Flaw
 from geminga_cli.bookie_admin.extent import Extent
 from geminga_cli.text import count_words, ranges_words, table
 from geminga_ledger.quorum import Quorum
-from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, LedgerState
 
 # What a copy can be; None where nothing is wrong with it.
 State = Flaw | None

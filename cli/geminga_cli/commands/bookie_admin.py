@@ -179,7 +179,9 @@ def _entry_id(words: str) -> int:
 
 
 def _number(words: str, what: str) -> int:
-    from geminga_protocol.records.ledger_metadata import LEDGER_ID_MAX  # noqa: PLC0415 - not for --help
+    from geminga_protocol.records.ledgers.ledger_metadata import (  # noqa: PLC0415 - not for --help
+        LEDGER_ID_MAX,
+    )
 
     if not words.isascii() or not words.isdigit() or int(words) > LEDGER_ID_MAX:
         raise argparse.ArgumentTypeError(f"{words} is no {what}: a number, 0 or more")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from geminga_protocol.pulsar.integers import signed
+from geminga_protocol.pulsar.messages.integers import signed
 
 # What one ACK carries at most, as upstream's clients; some 12 bytes for each.
 ACK_IDS_MAX = 1000

@@ -35,7 +35,7 @@ from geminga.errors import (
 from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.topic_names import PARTITION_INDEX_MAX, TopicName
+from geminga_protocol.pulsar.topics.topic_names import PARTITION_INDEX_MAX, TopicName
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service

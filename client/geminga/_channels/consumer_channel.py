@@ -27,8 +27,8 @@ from geminga_protocol.pulsar.api_pb2 import (
 )
 from geminga_protocol.pulsar.commands import encode_command, key_values
 from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
-from geminga_protocol.pulsar.integers import UINT64_MAX, unsigned
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.messages.integers import UINT64_MAX, unsigned
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 # Hashes of keys lie below; ranges of a sticky consumer are told in them.
 KEY_HASHES = 1 << 16

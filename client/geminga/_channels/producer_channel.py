@@ -21,7 +21,7 @@ from geminga_protocol.pulsar.commands import key_values
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.frames import MAX_MESSAGE_BYTES_DEFAULT
 from geminga_protocol.pulsar.send import encode_send
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 log = logging.getLogger(__name__)
 

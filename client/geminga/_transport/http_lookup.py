@@ -33,7 +33,7 @@ from geminga.errors import (
 from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 # What a status means, by the error that the binary protocol has for it; others of the 4xx are
 # requests that no broker takes, and of the 5xx what may pass.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from geminga.arrow.layout import BatchLayout
 from geminga.messages import MessageId
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
-from geminga_protocol.pulsar.integers import encode_varint
+from geminga_protocol.pulsar.messages.integers import encode_varint
 
 Said = MessageMetadata | SingleMessageMetadata
 

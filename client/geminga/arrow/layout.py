@@ -13,7 +13,7 @@ from struct import Struct, error
 
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import SingleMessageMetadata
-from geminga_protocol.pulsar.payload import (
+from geminga_protocol.pulsar.messages.payload import (
     LAST_8_BYTES,
     PAYLOAD_SIZE_TAG,
     SEQUENCE_ID_BYTES_MAX,

@@ -29,7 +29,7 @@ from geminga.schemas.key_value import join
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import SystemClock
 
 BadRecords = Literal["fail", "permissive", "drop"]

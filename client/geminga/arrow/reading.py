@@ -14,7 +14,7 @@ from geminga.consumers.entry_reader import EntryReader, RawEntry
 from geminga.decryption import PrivateKeyReader
 from geminga.log_position import LOG_START, LogPosition
 from geminga.schemas.schema import SchemaInfo
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 # Larger record batches no longer fit into a processor's cache, smaller ones cost more each.
 BATCH_ROWS = 8192

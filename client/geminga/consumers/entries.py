@@ -20,8 +20,8 @@ from geminga.messages import BatchAcks, Delivery, Message, StillEncrypted
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
-from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
-from geminga_protocol.pulsar.payload import open_payload, split_batch_lazily
+from geminga_protocol.pulsar.messages.integers import INT64_MAX, signed, unsigned
+from geminga_protocol.pulsar.messages.payload import open_payload, split_batch_lazily
 
 # A batch that says it has more messages than this lies; upstream's producers make 1,000.
 BATCH_MESSAGES_MAX = 1 << 20

@@ -21,9 +21,9 @@ from geminga.log_position import LogPosition
 from geminga.messages import EARLIEST, to_proto
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData, MessageMetadata
-from geminga_protocol.pulsar.integers import signed, unsigned
-from geminga_protocol.pulsar.payload import open_payload, parse_broker_entry
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.messages.integers import signed, unsigned
+from geminga_protocol.pulsar.messages.payload import open_payload, parse_broker_entry
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from geminga.consumers.topic_sources import NamedTopics, PatternTopics, TopicSou
 from geminga.messages import EARLIEST, LATEST, MessageId
 from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.enums import InitialPosition
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
 # Where a subscription begins that no broker keeps.

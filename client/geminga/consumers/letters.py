@@ -18,7 +18,7 @@ from geminga.errors import ClientError
 from geminga.messages import Message
 from geminga.producers.options import ProducerOptions
 from geminga.schemas.schema import SchemaInfo
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from geminga.messages import Message, MessageId, from_proto, to_proto
 from geminga.schemas.schema import Schema, proto_of
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from geminga.consumers.topic_sources import TopicSource
 from geminga.errors import BrokerRefused, ClientError, Closed, NotAcknowledgeable
 from geminga.messages import EARLIEST, LATEST, Message, MessageId
 from geminga_protocol.pulsar.enums import InitialPosition
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 log = logging.getLogger(__name__)
 

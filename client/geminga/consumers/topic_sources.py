@@ -12,7 +12,7 @@ from typing import Protocol
 from geminga._transport.connection import Connection
 from geminga._transport.lookup import TopicLookup, TopicsMode
 from geminga.errors import BrokerBusy, BrokerRefused
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
 from geminga_protocol.pulsar.commands import key_values
-from geminga_protocol.pulsar.integers import encode_varint
+from geminga_protocol.pulsar.messages.integers import encode_varint
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from geminga.producers.batches import Batch
 from geminga.producers.options import ProducerSettings
 from geminga.producers.room import MemoryLimit, Room, Waiting
 from geminga.producers.topic_producer import TopicProducer
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
 

@@ -15,7 +15,7 @@ from geminga.producers.batches import Batching
 from geminga.producers.routing import HashName, Router, RouterName
 from geminga.schemas.schema import SchemaInfo, proto_of
 from geminga_protocol.pulsar.enums import AccessMode
-from geminga_protocol.pulsar.integers import INT64_MAX
+from geminga_protocol.pulsar.messages.integers import INT64_MAX
 
 AccessModeName = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 

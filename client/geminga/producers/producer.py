@@ -22,7 +22,7 @@ from geminga.producers.topic_producer import TopicProducer
 from geminga.schemas.key_value import KeyValueEncoding, KeyValueSchema
 from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.enums import AccessMode
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,8 @@ from geminga.producers.options import ProducerSettings
 from geminga.producers.room import Room
 from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata
 from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES
-from geminga_protocol.pulsar.payload import encode_numbered_batch, encode_payload
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.messages.payload import encode_numbered_batch, encode_payload
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
 # What properties and keys may take beyond a message of the largest size: the frame's overhead,

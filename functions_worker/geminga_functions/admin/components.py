@@ -29,7 +29,7 @@ from geminga_protocol.functions.functions_pb2 import (
     FunctionMetaData,
     FunctionState,
 )
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action
 from geminga_server.errors import ServerUnreachable
 from geminga_server.rest.access import on_cluster, on_namespace

@@ -22,7 +22,7 @@ from geminga_protocol.functions.functions_pb2 import (
     Resources,
 )
 from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 Config = dict[str, Any]
 

@@ -26,7 +26,7 @@ from geminga_protocol.functions.functions_pb2 import (
     FunctionDetails,
     ProcessingGuarantees,
 )
-from geminga_protocol.pulsar.integers import encode_varint
+from geminga_protocol.pulsar.messages.integers import encode_varint
 from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.integers import INT64_MAX, decode_varint
+from geminga_protocol.pulsar.messages.integers import INT64_MAX, decode_varint
 
 # CommandAck{consumer_id=1, ack_type=2, message_id=3...} with MessageIdData{ledgerId=1, entryId=2}
 # inside BaseCommand{type=ACK, ack=10}, fields in the order of their numbers:

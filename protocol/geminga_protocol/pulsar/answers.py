@@ -13,7 +13,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar import features
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
 from geminga_protocol.pulsar.commands import NO_REQUEST_ID, PART_NAMES, encode_command
-from geminga_protocol.pulsar.integers import unsigned
+from geminga_protocol.pulsar.messages.integers import unsigned
 
 
 def encode_connected(

@@ -17,8 +17,8 @@ from geminga_protocol.errors import TruncatedFrame, WireError
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandPing, CommandPong, KeyValue
 from geminga_protocol.pulsar.errors import IncompleteCommand, UnknownCommand
 from geminga_protocol.pulsar.frames import COMMAND_SIZE_BYTES
-from geminga_protocol.pulsar.integers import UINT64_MAX
-from geminga_protocol.pulsar.protobuf import check_text, holds_text, missing_fields
+from geminga_protocol.pulsar.messages.integers import UINT64_MAX
+from geminga_protocol.pulsar.messages.protobuf import check_text, holds_text, missing_fields
 
 # +------------+--------------+-------------+
 # | total size | command size | BaseCommand |      see frames.py

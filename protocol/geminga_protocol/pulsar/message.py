@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-from geminga_protocol.pulsar.integers import LAST, LOW_14, VARINT_BYTES_MAX, encode_varint
+from geminga_protocol.pulsar.messages.integers import LAST, LOW_14, VARINT_BYTES_MAX, encode_varint
 
 # CommandMessage{consumer_id=1, message_id=2, redelivery_count=3, ack_set=4, consumer_epoch=5} with
 # MessageIdData{ledgerId=1, entryId=2, partition=3} inside BaseCommand{type=MESSAGE, message=9},

@@ -11,7 +11,7 @@ import struct
 from struct import Struct
 
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.integers import (
+from geminga_protocol.pulsar.messages.integers import (
     LAST,
     LOW_14,
     VARINT_BYTES_MAX,

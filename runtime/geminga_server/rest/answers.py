@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from geminga_protocol.pulsar.errors import InvalidTopicName
+from geminga_protocol.records.encodings.json_records import JsonRecord
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.json_records import JsonRecord
 from geminga_runtime.coordination import CoordinationError
 from geminga_runtime.errors import GemingaError
 from geminga_server.errors import NotAuthorized, ServerUnreachable

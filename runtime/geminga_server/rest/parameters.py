@@ -21,7 +21,7 @@ from fastapi import Depends, Request
 from starlette.convertors import Convertor, register_url_convertor
 
 from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_server.rest.errors import BodyTooLarge, RestError
 
 # The largest record a REST call writes is a namespace's policies; ZooKeeper takes no more anyway.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from pyspark_geminga.rest import AdminClient
 from pyspark_geminga.sink.errors import NotDeduplicated
 

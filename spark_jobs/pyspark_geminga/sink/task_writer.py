@@ -22,7 +22,7 @@ from geminga import (
     ProducerBusy,
     SchemaInfo,
 )
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.backoff import Backoff
 from pyspark_geminga.sink.cutting import (
     MESSAGE_OVERHEAD_BYTES,

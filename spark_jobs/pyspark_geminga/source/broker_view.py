@@ -29,7 +29,7 @@ from geminga import (
     Reader,
     TopicNotFound,
 )
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from pyspark_geminga.errors import AdminRefused, ConnectorError
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.rest import AdminClient

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from geminga import InvalidTopicName, LogPosition
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from pyspark_geminga.access import ACCESS_OPTIONS, Access, check_names, flag, whole_number
 from pyspark_geminga.errors import InvalidOffset, InvalidOption
 from pyspark_geminga.source.offsets import parse_positions

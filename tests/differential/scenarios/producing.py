@@ -8,7 +8,7 @@ from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 
 
 def metadata(**fields: Any) -> api.MessageMetadata:

@@ -25,7 +25,7 @@ from tests.simulation.features.stage import (
 )
 
 from geminga import Batching, Client, ClientError, Consumer, Message, Opening
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_simulation.checkers import NoLostAcknowledgement, check_acknowledgements
 from geminga_simulation.errors import InvariantViolated
 

@@ -38,8 +38,8 @@ from geminga import (
 )
 from geminga_broker import errors
 from geminga_broker.broker import Broker
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.namespaces import AutoTopicCreation, Policies
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import AutoTopicCreation, Policies
 from geminga_scenarios.cluster import BROKER_PORT
 from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.host import Host

@@ -42,8 +42,8 @@ from geminga import (
 from geminga_broker.broker import Broker
 from geminga_broker.errors import TopicNotFound
 from geminga_cluster.partitioned_topics import PartitionedTopics
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.namespaces import Policies, RetentionPolicies
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import Policies, RetentionPolicies
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 

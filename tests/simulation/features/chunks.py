@@ -26,9 +26,9 @@ from tests.simulation.reading import channels
 from geminga import Client, ClientError, Consumer, Message, MessageId, Opening
 from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
-from geminga_protocol.pulsar.payload import encode_payload
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.messages.payload import encode_payload
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_simulation.checkers import NoLostAcknowledgement, check_nothing_lost
 from geminga_simulation.errors import InvariantViolated
 

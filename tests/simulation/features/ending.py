@@ -26,8 +26,8 @@ from tests.simulation.features.stage import (
 from geminga import EARLIEST, Client, ClientError, Message, MessageId, TopicTerminated
 from geminga_broker.broker import Broker
 from geminga_broker.errors import TopicNotFound
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_simulation.checkers import check_nothing_lost
 from geminga_simulation.errors import InvariantViolated
 

@@ -22,7 +22,7 @@ from tests.simulation.features.stage import (
 )
 
 from geminga import Client, ClientError, Consumer, Message, Opening
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_simulation.errors import InvariantViolated
 
 TTL_S = 3

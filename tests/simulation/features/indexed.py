@@ -16,8 +16,8 @@ from geminga_broker.broker import Broker
 from geminga_broker.managed_ledger.broker_entry_metadata import index_of
 from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR
 from geminga_broker.managed_ledger.positions import Position
-from geminga_protocol.pulsar.payload import parse_metadata
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.messages.payload import parse_metadata
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_simulation.errors import InvariantViolated
 
 # What brokers of the story write in front of entries, where this errand is told. Not the time:

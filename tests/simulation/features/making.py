@@ -28,8 +28,8 @@ from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.broker import Broker
 from geminga_broker.errors import TopicBusy, TopicExists, TopicNotFound
 from geminga_broker.policies.inactivity import DELETE_MODES
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.namespaces import InactiveTopics, Policies
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import InactiveTopics, Policies
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 

@@ -21,7 +21,7 @@ from tests.simulation.features.stage import (
 )
 
 from geminga import EARLIEST, ClientError, Message, MessageId, NotAllowed, Producer
-from geminga_protocol.records.namespaces import DelayedDelivery, Policies
+from geminga_protocol.records.cluster.namespaces import DelayedDelivery, Policies
 from geminga_simulation.errors import InvariantViolated
 
 DELAY_MAX = timedelta(seconds=1)

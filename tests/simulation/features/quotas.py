@@ -21,7 +21,7 @@ from tests.simulation.features.stage import (
 
 from geminga import EARLIEST, Client, Consumer, Message, Reader
 from geminga_broker.policies.backlog import DESTINATION_STORAGE, TENTHS_LEFT, QuotaPolicy
-from geminga_protocol.records.namespaces import BacklogQuota, Policies, RetentionPolicies
+from geminga_protocol.records.cluster.namespaces import BacklogQuota, Policies, RetentionPolicies
 from geminga_simulation.errors import InvariantViolated
 
 MESSAGES = 60

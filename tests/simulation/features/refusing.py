@@ -23,7 +23,7 @@ from tests.simulation.features.stage import (
 
 from geminga import BacklogQuotaExceeded, ClientError, Consumer, Message
 from geminga_broker.policies.backlog import DESTINATION_STORAGE, MESSAGE_AGE, QuotaPolicy
-from geminga_protocol.records.namespaces import BacklogQuota, Policies
+from geminga_protocol.records.cluster.namespaces import BacklogQuota, Policies
 from geminga_simulation.errors import InvariantViolated
 
 ROUNDS = 2

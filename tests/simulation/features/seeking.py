@@ -35,7 +35,7 @@ from geminga import (
     Opening,
     Reader,
 )
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_simulation.errors import InvariantViolated
 
 MESSAGES = 60

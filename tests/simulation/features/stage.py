@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 from geminga import Client, ClientError, Message, MessageId, Producer
 from geminga_broker.broker import Broker
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster

@@ -23,7 +23,7 @@ from geminga_protocol.pulsar.ack import LIKE_IDS_MIN
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import encode_command
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_protocol.pulsar.send import encode_send
 from geminga_runtime.clock import Clock
 from geminga_runtime.network import Network

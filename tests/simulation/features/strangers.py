@@ -28,8 +28,8 @@ from geminga import EARLIEST, Message, ProducerFenced
 from geminga_broker.broker import Broker
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 

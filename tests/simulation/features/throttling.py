@@ -24,7 +24,7 @@ from tests.simulation.features.stage import (
 )
 
 from geminga import EARLIEST, Client, ClientError, Consumer, Message, Opening
-from geminga_protocol.records.namespaces import (
+from geminga_protocol.records.cluster.namespaces import (
     DispatchRate,
     Policies,
     PublishRate,

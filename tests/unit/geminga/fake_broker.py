@@ -18,7 +18,12 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageMetadata
 from geminga_protocol.pulsar.commands import PONG, parse_command
 from geminga_protocol.pulsar.frames import FrameReader
 from geminga_protocol.pulsar.message import MessageEncoder
-from geminga_protocol.pulsar.payload import encode_batch, encode_payload, open_payload, split_batch
+from geminga_protocol.pulsar.messages.payload import (
+    encode_batch,
+    encode_payload,
+    open_payload,
+    split_batch,
+)
 from geminga_protocol.pulsar.send import encode_receipt
 
 LEDGER = 3

@@ -26,7 +26,7 @@ from geminga.decryption import Decryptor
 from geminga.encryption import Encryptor
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 
 PRIVATE = rsa.generate_private_key(65537, 2048)
 PEM = PRIVATE.private_bytes(

@@ -13,7 +13,7 @@ from tests.unit.geminga.fake_broker import MAX_MESSAGE_BYTES, FakeBroker, Sessio
 from geminga import Client, Encryption, EncryptionFailed, MissingExtra, PublicKey, PublicKeys
 from geminga.encryption import DATA_KEY_LIFETIME_S, RENEWAL_RETRY_S, Encryptor
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageMetadata
-from geminga_protocol.pulsar.payload import open_payload, split_batch
+from geminga_protocol.pulsar.messages.payload import open_payload, split_batch
 from geminga_protocol.pulsar.send import encode_receipt
 
 PRIVATE = rsa.generate_private_key(65537, 2048)

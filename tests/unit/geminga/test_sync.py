@@ -18,7 +18,7 @@ from tests.unit.geminga.fake_network import FakeNetwork
 import geminga
 from geminga import Closed, MessageId, StringSchema, sync
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 
 pytestmark = pytest.mark.real_loop  # a thread of its own
 

@@ -14,7 +14,7 @@ from geminga_ledger import LedgerConfig
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
-from geminga_protocol.records.ledger_metadata import (
+from geminga_protocol.records.ledgers.ledger_metadata import (
     DigestType,
     Fragment,
     LedgerMetadata,

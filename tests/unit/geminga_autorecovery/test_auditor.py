@@ -14,10 +14,10 @@ from geminga_autorecovery import controls
 from geminga_autorecovery.auditor import Auditor
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.marks import Marks
-from geminga_protocol.records.cookies import cookie_path
-from geminga_protocol.records.ledger_metadata import ledger_path
-from geminga_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
-from geminga_protocol.records.underreplication import LOST_BOOKIE_DELAY_PATH
+from geminga_protocol.records.bookies.cookies import cookie_path
+from geminga_protocol.records.bookies.racks import RACKS_PATH, BookieRack, BookieRacks
+from geminga_protocol.records.ledgers.ledger_metadata import ledger_path
+from geminga_protocol.records.ledgers.underreplication import LOST_BOOKIE_DELAY_PATH
 
 CLOSED = metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=9)
 ELSEWHERE = metadata_of((2, 2, 2), [(0, (0, 2))], last_entry=9)

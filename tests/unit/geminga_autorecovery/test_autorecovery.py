@@ -8,8 +8,8 @@ from tests.unit.geminga_autorecovery.cluster import Cluster, metadata_of
 from tests.unit.geminga_ledger.world import until
 
 from geminga_autorecovery.autorecovery import AutoRecovery
-from geminga_protocol.records.cookies import cookie_path
-from geminga_protocol.records.underreplication import LEADER_PATH, VOTES_PATH
+from geminga_protocol.records.bookies.cookies import cookie_path
+from geminga_protocol.records.ledgers.underreplication import LEADER_PATH, VOTES_PATH
 
 
 def daemon_of(cluster: Cluster) -> AutoRecovery:

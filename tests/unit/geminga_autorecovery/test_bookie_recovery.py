@@ -12,9 +12,9 @@ from geminga_autorecovery.bookie_recovery import BUSY_WAIT_S, recover
 from geminga_autorecovery.claims import Claims
 from geminga_autorecovery.decommission import Progress
 from geminga_autorecovery.repair import LedgerRepair
-from geminga_protocol.records.cookies import cookie_path
-from geminga_protocol.records.ledger_metadata import LedgerState
-from geminga_protocol.records.underreplication import LOCKS_PATH
+from geminga_protocol.records.bookies.cookies import cookie_path
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerState
+from geminga_protocol.records.ledgers.underreplication import LOCKS_PATH
 from geminga_runtime.coordination import Coordination
 
 ON_B1 = metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=9)

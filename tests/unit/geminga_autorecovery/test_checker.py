@@ -15,7 +15,7 @@ from geminga_autorecovery.findings import Finding
 from geminga_ledger.store import StoredMetadata
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.codes import Operation
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
 METADATA = metadata_of((3, 2, 2), [(0, (0, 1, 2)), (10, (0, 1, 3))], last_entry=19)
 ALL = frozenset({"b0", "b1", "b2", "b3"})

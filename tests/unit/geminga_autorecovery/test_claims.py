@@ -8,7 +8,7 @@ import pytest
 
 from geminga_autorecovery.claims import Claim, Claims
 from geminga_autorecovery.marks import Marks, prepare_underreplication
-from geminga_protocol.records.underreplication import (
+from geminga_protocol.records.ledgers.underreplication import (
     LOCKS_PATH,
     MARKS_PATH,
     decode_lock,

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga_autorecovery import controls
-from geminga_protocol.records.underreplication import (
-    DISABLED_PATH,
-    LOST_BOOKIE_DELAY_PATH,
-)
+from geminga_protocol.records.ledgers.underreplication import DISABLED_PATH, LOST_BOOKIE_DELAY_PATH
 from geminga_simulation.interception import InstantSession
 
 

@@ -30,7 +30,7 @@ from geminga_ledger.quorum import Quorum
 from geminga_ledger.store import StoredMetadata
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES, encode_entry_header
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 from geminga_simulation.clock import SimulatedClock
 
 MIB = 1024 * 1024

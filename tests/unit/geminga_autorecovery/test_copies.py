@@ -14,7 +14,7 @@ from geminga_autorecovery.copies import Copies
 from geminga_autorecovery.errors import CopyRefused
 from geminga_autorecovery.findings import Flaw
 from geminga_protocol.bookkeeper.codes import Flag, Operation, ReturnCode
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH, BookieInfo
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, BookieInfo
 
 METADATA = metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=4)
 ENTRIES = {entry_id: entry_of(7, entry_id, entry_id - 1) for entry_id in range(5)}

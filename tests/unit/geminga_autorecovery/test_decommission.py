@@ -13,7 +13,7 @@ from geminga_autorecovery.errors import BookieStillThere, DecommissionStalled, R
 from geminga_autorecovery.marks import Marks
 from geminga_autorecovery.repair import LedgerRepair
 from geminga_autorecovery.worker import ReplicationWorker
-from geminga_protocol.records.cookies import cookie_path
+from geminga_protocol.records.bookies.cookies import cookie_path
 
 ON_B1 = metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=9)
 NOT_ON_B1 = metadata_of((2, 2, 2), [(0, (0, 2))], last_entry=9)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from geminga_autorecovery.election import Election
-from geminga_protocol.records.underreplication import (
+from geminga_protocol.records.ledgers.underreplication import (
     LEADER_PATH,
     VOTE_PREFIX,
     VOTES_PATH,

@@ -7,7 +7,7 @@ from tests.unit.geminga_autorecovery.cluster import Cluster, metadata_of
 
 from geminga_autorecovery.errors import BookieUnknown
 from geminga_autorecovery.known_bookies import require_known
-from geminga_protocol.records.cookies import cookie_path
+from geminga_protocol.records.bookies.cookies import cookie_path
 
 
 async def test_one_trace_is_enough() -> None:

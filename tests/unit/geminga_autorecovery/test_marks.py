@@ -8,7 +8,10 @@ import pytest
 
 from geminga_autorecovery.marks import Marks, prepare_underreplication
 from geminga_protocol.records.errors import UnsupportedRecord
-from geminga_protocol.records.underreplication import UNDERREPLICATION_LAYOUT_PATH, mark_path
+from geminga_protocol.records.ledgers.underreplication import (
+    UNDERREPLICATION_LAYOUT_PATH,
+    mark_path,
+)
 from geminga_runtime.coordination import VersionMismatch
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.interception import InstantSession

@@ -6,7 +6,7 @@ import pytest
 
 from geminga_autorecovery.errors import NoZooKeeper
 from geminga_autorecovery.part import check_health, made_up_id
-from geminga_protocol.records.bookie_info import is_bookie_id
+from geminga_protocol.records.bookies.bookie_info import is_bookie_id
 from geminga_runtime.coordination import SessionState
 
 

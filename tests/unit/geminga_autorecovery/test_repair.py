@@ -8,7 +8,7 @@ from tests.unit.geminga_autorecovery.cluster import Cluster, metadata_of
 from geminga_autorecovery.repair import Repaired, Terms
 from geminga_ledger.errors import LedgerError, UnsupportedLedger
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
-from geminga_protocol.records.ledger_metadata import LedgerState, ledger_path
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerState, ledger_path
 
 CLOSED = metadata_of((3, 3, 2), [(0, (0, 1, 2)), (10, (0, 1, 3))], last_entry=14)
 UNCLOSED = metadata_of((3, 3, 2), [(0, (0, 1, 2)), (10, (0, 1, 3))])

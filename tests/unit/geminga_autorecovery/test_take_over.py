@@ -12,7 +12,7 @@ from tests.unit.geminga_ledger.world import entry_of
 from geminga_autorecovery.take_over import PASSWORDS_MAX, TakeOvers
 from geminga_ledger.store import StoredMetadata
 from geminga_protocol.bookkeeper.digest import master_key
-from geminga_protocol.records.ledger_metadata import LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerState
 
 UNCLOSED = metadata_of((2, 2, 2), [(0, (0, 1))])
 

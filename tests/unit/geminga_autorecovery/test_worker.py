@@ -19,8 +19,8 @@ from geminga_autorecovery.findings import FaultyFragment
 from geminga_autorecovery.marks import Marks
 from geminga_autorecovery.repair import USUAL, LedgerRepair, Terms
 from geminga_autorecovery.worker import ReplicationWorker
-from geminga_protocol.records.ledger_metadata import LedgerState
-from geminga_protocol.records.underreplication import LOCKS_PATH, lock_path, mark_path
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerState
+from geminga_protocol.records.ledgers.underreplication import LOCKS_PATH, lock_path, mark_path
 
 CLOSED = metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=9)
 UNCLOSED = metadata_of((2, 2, 2), [(0, (0, 1))])

@@ -11,7 +11,7 @@ from geminga_protocol.bookkeeper.digest import encode_entry_header, master_key
 from geminga_protocol.bookkeeper.v2 import Operation as V2Operation
 from geminga_protocol.bookkeeper.v2 import encode_add_header, parse_response
 from geminga_protocol.framing import FrameReader
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.network import ProtocolT
 from geminga_simulation.conditions import INSTANT
 from geminga_simulation.coordination import BorrowedLoop, SimulatedZooKeeper

@@ -20,8 +20,8 @@ from geminga_bookie.config import GarbageConfig
 from geminga_bookie.storage.index import Pair
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH
-from geminga_protocol.records.ledger_metadata import (
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import (
     Fragment,
     LedgerMetadata,
     LedgerState,

@@ -27,7 +27,7 @@ from geminga_bookie.formats.journal_v1 import file_number
 from geminga_bookie.metrics import BookieMetrics
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, ReturnCode, encode_read
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from geminga_server.config import ConnectionConfig
 from geminga_simulation.loop import SimulatedLoop
 

@@ -22,7 +22,7 @@ from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.digest import decode_entry
 from geminga_protocol.bookkeeper.errors import BookieFailed, EntryDigestMismatch
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
-from geminga_protocol.records.cookies import COOKIE_FILE_NAME
+from geminga_protocol.records.bookies.cookies import COOKIE_FILE_NAME
 
 ENTRIES = 40
 # Of a whole entry: a high byte of what its writer knew to be confirmed.

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.geminga_bookie.fakes import INSTANT_S, bookie_session, end_session
 
 from geminga_bookie.registration import RETRY_S, Registration
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from geminga_runtime.coordination import ConnectionLost
 from geminga_runtime.service import RESTART_S
 from geminga_simulation.interception import InstantSession

@@ -33,7 +33,7 @@ from geminga_ledger import Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_simulation.clock import SimulatedClock
 
 # So often does the event loop turn at most until what was published is durable in memory.

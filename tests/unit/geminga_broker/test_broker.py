@@ -25,8 +25,8 @@ from geminga_broker.topics.producing.deduplication import TopicDeduplication
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL
 from geminga_simulation.clock import SimulatedClock

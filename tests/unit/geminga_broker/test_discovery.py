@@ -20,8 +20,8 @@ from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics, topic_path
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import AutoTopicCreation
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import AutoTopicCreation
 from geminga_runtime.coordination import Coordination
 from geminga_server.errors import ServerUnreachable
 

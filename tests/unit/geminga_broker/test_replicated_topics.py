@@ -12,8 +12,8 @@ from geminga_broker.broker import Broker
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.replicated_topics import PERIOD_S
 from geminga_cluster.persistent_topics import topic_path
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.coordination import Coordination
 
 Settle = Callable[[], Awaitable[None]]

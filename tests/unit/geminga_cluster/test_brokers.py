@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from geminga_cluster.brokers import LivingBrokers
-from geminga_protocol.records.brokers import BundleStats, LocalBrokerData, broker_path
+from geminga_protocol.records.cluster.brokers import BundleStats, LocalBrokerData, broker_path
 from geminga_runtime.coordination import Coordination
 
 ID = "127.0.0.1:8080"

@@ -6,7 +6,7 @@ import pytest
 
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.errors import ClusterExists, ClusterNotFound
-from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.records.cluster.clusters import ClusterData
 from geminga_runtime.coordination import Coordination
 
 HERE = ClusterData(service_url="http://here:8080")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from geminga_cluster.election import LeaderElection
-from geminga_protocol.records.brokers import LeaderBroker
+from geminga_protocol.records.cluster.brokers import LeaderBroker
 from geminga_runtime.coordination import Coordination, NodeStat, OnChange
 from geminga_simulation.coordination import SimulatedZooKeeper
 

@@ -20,9 +20,9 @@ from geminga_cluster.initialize import (
 )
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.tenants import Tenants
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.namespaces import Policies, RetentionPolicies
-from geminga_protocol.records.tenants import TenantInfo
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.namespaces import Policies, RetentionPolicies
+from geminga_protocol.records.cluster.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination, VersionMismatch
 from geminga_simulation.interception import InstantSession
 

@@ -15,9 +15,9 @@ from geminga_cluster.errors import (
 )
 from geminga_cluster.namespaces import Namespaces, serves
 from geminga_cluster.tenants import Tenants
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.namespaces import BundlesData, LocalPolicies, Policies
-from geminga_protocol.records.tenants import TenantInfo
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.namespaces import BundlesData, LocalPolicies, Policies
+from geminga_protocol.records.cluster.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination, CoordinationError, NodeNotEmpty
 from geminga_simulation.conditions import INSTANT
 from geminga_simulation.coordination import SimulatedZooKeeper

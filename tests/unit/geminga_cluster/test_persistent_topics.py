@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from geminga_cluster.persistent_topics import PersistentTopics, topic_path
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.cursor import CursorRecord
-from geminga_protocol.records.managed_ledger import LedgerRecord, ManagedLedgerRecord
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.topics.cursor import CursorRecord
+from geminga_protocol.records.topics.managed_ledger import LedgerRecord, ManagedLedgerRecord
 from geminga_runtime.coordination import Coordination
 
 SHOP = NamespaceName("acme", "shop")

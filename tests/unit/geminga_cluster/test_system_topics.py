@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga_cluster.system_topics import is_system_topic
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 
 @pytest.mark.parametrize(

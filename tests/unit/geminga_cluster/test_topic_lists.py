@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from geminga_cluster.topic_lists import Names, TopicLists
-from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_runtime.coordination import Coordination
 
 SHOP = NamespaceName("acme", "shop")

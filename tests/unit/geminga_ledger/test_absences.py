@@ -13,7 +13,7 @@ from tests.unit.geminga_ledger.writing import CONFIG, Bench, payloads, writing
 
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_ledger.absences import WRITERS_AT_ONCE
-from geminga_protocol.records.bookie_info import READ_ONLY_PATH
+from geminga_protocol.records.bookies.bookie_info import READ_ONLY_PATH
 
 GRACE_S = CONFIG.absent_replace_s
 # When the last look after the grace is over, and what it finds is done.

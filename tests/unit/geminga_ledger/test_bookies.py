@@ -13,7 +13,7 @@ from geminga_ledger.bookies import Bookies
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
-from geminga_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
+from geminga_protocol.records.bookies.racks import RACKS_PATH, BookieRack, BookieRacks
 
 CONFIG = LedgerConfig(quarantine_errors_max=1, doubt_s=0.0)
 ONE = Quorum(1, 1, 1)

@@ -19,7 +19,7 @@ from geminga_protocol.bookkeeper.digest import (
 )
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
 from geminga_protocol.bookkeeper.v3_requests import encode_explicit_lac
-from geminga_protocol.records.ledger_metadata import DigestType
+from geminga_protocol.records.ledgers.ledger_metadata import DigestType
 
 LEDGER, ENTRY = 7, 3
 PASSWORD = b"secret"

@@ -17,7 +17,7 @@ from geminga_ledger import (
     NoSuchLedger,
 )
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
-from geminga_protocol.records.ledger_metadata import Fragment, LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerState
 from geminga_runtime.coordination import ANY_VERSION, ConnectionLost, NodeStat
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga_ledger.ensembles import ended_at, with_fragment, with_replaced
-from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata
 
 
 def ledger(*fragments: Fragment) -> LedgerMetadata:

@@ -14,7 +14,7 @@ from geminga_ledger.lac_read import LacRead
 from geminga_ledger.quorum import Quorum
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3_requests import encode_explicit_lac
-from geminga_protocol.records.ledger_metadata import DigestType
+from geminga_protocol.records.ledgers.ledger_metadata import DigestType
 
 
 @pytest.fixture

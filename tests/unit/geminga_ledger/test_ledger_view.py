@@ -12,7 +12,7 @@ from tests.unit.geminga_ledger.writing import Bench, payloads, writing
 from geminga_ledger import LedgerConfig, LedgerReader, NoSuchLedger
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
-from geminga_protocol.records.ledger_metadata import LEDGERS_PATH, ledger_path
+from geminga_protocol.records.ledgers.ledger_metadata import LEDGERS_PATH, ledger_path
 from geminga_runtime.coordination import ConnectionLost
 
 SIZES = (3, 3, 2)

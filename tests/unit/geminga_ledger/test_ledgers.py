@@ -18,14 +18,14 @@ from geminga_ledger import (
 )
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.bookkeeper.digest import master_key
-from geminga_protocol.records.bookie_info import READ_ONLY_PATH
-from geminga_protocol.records.ledger_metadata import (
+from geminga_protocol.records.bookies.bookie_info import READ_ONLY_PATH
+from geminga_protocol.records.bookies.racks import RACKS_PATH, BookieRack, BookieRacks
+from geminga_protocol.records.ledgers.ledger_metadata import (
     DigestType,
     Fragment,
     LedgerMetadata,
     LedgerState,
 )
-from geminga_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
 
 CONFIG = LedgerConfig()
 CUSTOM = {"application": b"pulsar", "component": b"managed-ledger"}

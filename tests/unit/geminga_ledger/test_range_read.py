@@ -17,7 +17,7 @@ from geminga_ledger.quorum import Verdict
 from geminga_ledger.range_read import PROVEN_WAIT_S, Found, RangeRead
 from geminga_ledger.registry import BookieRegistry
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
-from geminga_protocol.records.ledger_metadata import Fragment
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment
 
 CONFIG = LedgerConfig()
 LEDGER = 5

@@ -21,7 +21,7 @@ from geminga_ledger import (
 )
 from geminga_protocol.bookkeeper.codes import Operation
 from geminga_protocol.bookkeeper.digest import encode_entry_header
-from geminga_protocol.records.ledger_metadata import LEDGERS_PATH, Fragment
+from geminga_protocol.records.ledgers.ledger_metadata import LEDGERS_PATH, Fragment
 from geminga_runtime.coordination import ConnectionLost
 
 LEDGER = 5

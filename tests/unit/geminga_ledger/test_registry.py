@@ -11,12 +11,8 @@ from tests.unit.geminga_ledger.world import World, settle, until
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.registry import BookieRegistry
-from geminga_protocol.records.bookie_info import (
-    AVAILABLE_PATH,
-    READ_ONLY_PATH,
-    BookieInfo,
-)
-from geminga_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
+from geminga_protocol.records.bookies.racks import RACKS_PATH, BookieRack, BookieRacks
 from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 
 

@@ -10,7 +10,7 @@ import pytest
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import NoSuchLedger, UnsupportedLedger
 from geminga_ledger.store import LedgerStore
-from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from geminga_runtime.coordination import ConnectionLost
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 from geminga_simulation.interception import InstantSession

@@ -19,7 +19,7 @@ from geminga_ledger import (
     Ledgers,
     LedgerWriter,
 )
-from geminga_protocol.records.ledger_metadata import LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerState
 from geminga_runtime.coordination import ConnectionLost
 
 

@@ -12,12 +12,8 @@ from tests.unit.geminga_ledger.fake_network import FakeNetwork
 
 from geminga_ledger import LedgerConfig, LedgerError, Ledgers
 from geminga_protocol.bookkeeper.digest import encode_entry_header, master_key
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH, BookieInfo
-from geminga_protocol.records.ledger_metadata import (
-    Fragment,
-    LedgerMetadata,
-    ledger_path,
-)
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, BookieInfo
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata, ledger_path
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.interception import InstantSession
 

@@ -9,7 +9,7 @@ from tests.unit.geminga_ledger.fake_bookie import FakeBookie
 from tests.unit.geminga_ledger.world import Listener, World, payload_of, until
 
 from geminga_ledger import LedgerConfig, Ledgers, LedgerWriter
-from geminga_protocol.records.ledger_metadata import Fragment
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment
 
 CONFIG = LedgerConfig()
 

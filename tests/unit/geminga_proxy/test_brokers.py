@@ -8,7 +8,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga_protocol.records.brokers import AdvertisedListener, LocalBrokerData, broker_path
+from geminga_protocol.records.cluster.brokers import (
+    AdvertisedListener,
+    LocalBrokerData,
+    broker_path,
+)
 from geminga_proxy.brokers import BrokerView, ListedBrokers, RegisteredBrokers
 from geminga_proxy.config import BrokerTlsConfig, ProxyConfig
 from geminga_proxy.targets import Target

@@ -18,7 +18,7 @@ from geminga_broker.admin.documents.topic_stats import (
     new_compaction_stats,
     new_topic_stats,
 )
-from geminga_protocol.pulsar.timestamps import EPOCH_ISO
+from geminga_protocol.pulsar.messages.timestamps import EPOCH_ISO
 
 Record = Mapping[str, object]
 Numbers = Sequence[float]

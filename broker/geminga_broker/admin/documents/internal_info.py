@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from geminga_broker.admin.documents.internal_stats import Document, time_member
 from geminga_cluster.persistent_topics import StoredCursor, StoredLog
-from geminga_protocol.records.managed_ledger import LedgerRecord
 from geminga_protocol.records.managed_ledgers_pb2 import OffloadContext
+from geminga_protocol.records.topics.managed_ledger import LedgerRecord
 from geminga_runtime.coordination import NodeStat
 
 

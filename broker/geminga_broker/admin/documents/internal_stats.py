@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from geminga_broker.managed_ledger.internal_stats import CursorStats, LedgerStats, LogStats
-from geminga_protocol.pulsar.timestamps import iso_time
-from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+from geminga_protocol.pulsar.messages.timestamps import iso_time
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, LedgerState
 
 Document = dict[str, object]
 

@@ -10,9 +10,13 @@ from base64 import b64encode
 
 from geminga_broker.managed_ledger.positions import Position
 from geminga_protocol.pulsar.api_pb2 import CompressionType, MessageMetadata
-from geminga_protocol.pulsar.payload import metadata_bounds, parse_broker_entry, parse_metadata
-from geminga_protocol.pulsar.timestamps import iso_time
-from geminga_protocol.records.compression import inflate
+from geminga_protocol.pulsar.messages.payload import (
+    metadata_bounds,
+    parse_broker_entry,
+    parse_metadata,
+)
+from geminga_protocol.pulsar.messages.timestamps import iso_time
+from geminga_protocol.records.encodings.compression import inflate
 
 PREFIX = "X-Pulsar-"
 

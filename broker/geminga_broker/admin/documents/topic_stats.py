@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from geminga_protocol.pulsar.timestamps import EPOCH_ISO
+from geminga_protocol.pulsar.messages.timestamps import EPOCH_ISO
 
 # deduplicationStatus of a topic where it was never turned on.
 DEDUPLICATION_DISABLED = "Disabled"

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_broker.admin.parameters import ServicesArg
-from geminga_protocol.pulsar.topic_names import is_entity_name
-from geminga_protocol.records.clusters import ClusterData
-from geminga_protocol.records.json_records import of_document
+from geminga_protocol.pulsar.topics.topic_names import is_entity_name
+from geminga_protocol.records.cluster.clusters import ClusterData
+from geminga_protocol.records.encodings.json_records import of_document
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_cluster
 from geminga_server.rest.answers import Json, empty, json_record, no_content

@@ -23,7 +23,7 @@ from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.topic import Topic
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_namespace
 from geminga_server.rest.answers import no_content

@@ -33,9 +33,9 @@ from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundarie
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
 from geminga_cluster.initialize import BUNDLES_DEFAULT
 from geminga_cluster.system_topics import is_system_topic
-from geminga_protocol.pulsar.topic_names import NamespaceName, is_entity_name
-from geminga_protocol.records.json_records import of_document, to_document
-from geminga_protocol.records.namespaces import BundlesData, Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, is_entity_name
+from geminga_protocol.records.cluster.namespaces import BundlesData, Policies
+from geminga_protocol.records.encodings.json_records import of_document, to_document
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_namespace, on_tenant
 from geminga_server.rest.answers import Json, json_record, no_content

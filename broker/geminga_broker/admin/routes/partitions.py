@@ -24,8 +24,8 @@ from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.ownership.address import Owner
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation
 from geminga_cluster.errors import PartitionedTopicNotFound
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.partitioned_topics import PartitionedTopicMetadata
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_topic
 from geminga_server.rest.answers import json_record, no_content

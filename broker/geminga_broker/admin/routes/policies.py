@@ -40,8 +40,7 @@ from geminga_broker.policies.publishing import check_publish_rate
 from geminga_broker.policies.schemas import check_auto_update_strategy, check_strategy
 from geminga_broker.policies.storage import check_persistence, check_retention
 from geminga_broker.policies.subscribing import LABELS, check_subscribe_rate
-from geminga_protocol.records.json_records import of_document
-from geminga_protocol.records.namespaces import (
+from geminga_protocol.records.cluster.namespaces import (
     AutoSubscriptionCreation,
     AutoTopicCreation,
     BacklogQuota,
@@ -53,6 +52,7 @@ from geminga_protocol.records.namespaces import (
     RetentionPolicies,
     SubscribeRate,
 )
+from geminga_protocol.records.encodings.json_records import of_document
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import json_body, namespace_in, object_body
 

@@ -15,9 +15,9 @@ from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.policy_routes import change_policies, policies_of
 from geminga_broker.policies.levels import nearest
 from geminga_broker.replication.errors import PartitionsDiffer, RemoteRefused, ReplicationError
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.clusters import GLOBAL_CLUSTER
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.clusters import GLOBAL_CLUSTER
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_namespace
 from geminga_server.rest.answers import Json, empty

@@ -26,8 +26,8 @@ from geminga_broker.schemas.judging.definitions import (
 )
 from geminga_broker.schemas.storage import StoredSchema
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.schemas import SchemaIndex
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.topics.schemas import SchemaIndex
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_topic
 from geminga_server.rest.answers import Json, empty

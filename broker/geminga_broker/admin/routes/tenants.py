@@ -11,9 +11,9 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.admin.namespace_deletion import delete_with_topics
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
-from geminga_protocol.pulsar.topic_names import is_entity_name
-from geminga_protocol.records.json_records import of_document
-from geminga_protocol.records.tenants import TenantInfo
+from geminga_protocol.pulsar.topics.topic_names import is_entity_name
+from geminga_protocol.records.cluster.tenants import TenantInfo
+from geminga_protocol.records.encodings.json_records import of_document
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_cluster, on_tenant
 from geminga_server.rest.answers import Json, json_record, no_content

@@ -23,7 +23,7 @@ from geminga_broker.admin.routes.replication import (
 )
 from geminga_broker.admin.serving import policies_here, serve_here
 from geminga_broker.errors import TopicNotFound
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_topic
 from geminga_server.rest.answers import Json, empty, no_content

@@ -15,7 +15,7 @@ from geminga_broker.managed_ledger.internal_stats import LedgerStats, cursor_sta
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.topic import Topic
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
 
 def internal_stats(

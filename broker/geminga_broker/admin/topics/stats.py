@@ -33,8 +33,8 @@ from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
-from geminga_protocol.pulsar.replication import is_replicator
-from geminga_protocol.pulsar.timestamps import iso_time
+from geminga_protocol.pulsar.messages.replication import is_replicator
+from geminga_protocol.pulsar.messages.timestamps import iso_time
 
 # Properties of a cursor that are Pulsar's own (ManagedCursor.CURSOR_INTERNAL_PROPERTY_PREFIX).
 INTERNAL_PROPERTY = "#pulsar.internal."

@@ -13,7 +13,7 @@ from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.payload import metadata_bounds, parse_metadata
+from geminga_protocol.pulsar.messages.payload import metadata_bounds, parse_metadata
 
 # MessageMetadata.chunk_id is field 29, a varint: (29 << 3 | 0) as a varint.
 CHUNK_ID_TAG = b"\xe8\x01"

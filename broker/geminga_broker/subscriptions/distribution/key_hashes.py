@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
-from geminga_protocol.pulsar.sticky_key import sticky_key
+from geminga_protocol.pulsar.messages.sticky_key import sticky_key
 
 # 16 bits hold any hash; no key has 0.
 HASH = "H"

@@ -19,8 +19,8 @@ from geminga_broker.policies.subscribing import SubscribePolicies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.subscribe_rate import SubscribeRate
-from geminga_protocol.pulsar.replication import REPLICATOR_PREFIX
-from geminga_protocol.pulsar.topic_names import NOT_A_NODE, can_name_node
+from geminga_protocol.pulsar.messages.replication import REPLICATOR_PREFIX
+from geminga_protocol.pulsar.topics.topic_names import NOT_A_NODE, can_name_node
 
 TOPIC_FULL = "Topic reached max consumers limit"
 HOST_FULL = "Topic reached max same address consumers limit"

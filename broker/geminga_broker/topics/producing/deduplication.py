@@ -42,7 +42,7 @@ from geminga_broker.topics.producing.sequence_ids import (
 )
 from geminga_broker.topics.producing.source_positions import SourcePositions
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.payload import parse_metadata
+from geminga_protocol.pulsar.messages.payload import parse_metadata
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 

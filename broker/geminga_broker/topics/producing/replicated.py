@@ -15,8 +15,8 @@ from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_o
 from geminga_broker.topics.part import Step
 from geminga_broker.topics.producing.producers import Producer
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.payload import parse_metadata
-from geminga_protocol.pulsar.replication import source_position
+from geminga_protocol.pulsar.messages.payload import parse_metadata
+from geminga_protocol.pulsar.messages.replication import source_position
 
 NO_POSITION = (
     "Message can not determine whether the message is duplicated due to the acquired messages "

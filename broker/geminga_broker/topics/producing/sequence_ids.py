@@ -14,8 +14,8 @@ from enum import Enum
 from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
-from geminga_protocol.pulsar.integers import signed
-from geminga_protocol.pulsar.payload import parse_metadata
+from geminga_protocol.pulsar.messages.integers import signed
+from geminga_protocol.pulsar.messages.payload import parse_metadata
 
 NO_SEQUENCE_ID = -1
 # A snapshot is one entry of a bookie, together with the rest of a cursor; names may be long.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from geminga_broker.topics.producing.sequence_ids import Verdict
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
-from geminga_protocol.pulsar.replication import (
+from geminga_protocol.pulsar.messages.replication import (
     SourcePosition,
     is_replicator,
     replicator_producer,

@@ -28,7 +28,7 @@ from geminga._transport.service_urls import BrokerAddress, Route
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_simulation.loop import SimulatedLoop
 
 OPTIONS = ConsumerChannelOptions(operation_timeout_s=5)

@@ -31,9 +31,9 @@ from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageIdData
 from geminga_protocol.pulsar.enums import AccessMode
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_protocol.pulsar.send import encode_receipt
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 TOPIC = TopicName.parse("orders")
 

@@ -8,8 +8,12 @@ from geminga import Client
 from geminga.arrow import read_table
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, SingleMessageMetadata
-from geminga_protocol.pulsar.integers import signed
-from geminga_protocol.pulsar.payload import encode_batch, encode_numbered_batch, encode_payload
+from geminga_protocol.pulsar.messages.integers import signed
+from geminga_protocol.pulsar.messages.payload import (
+    encode_batch,
+    encode_numbered_batch,
+    encode_payload,
+)
 
 
 def last_is(broker: FakeBroker, entry_id: int) -> None:

@@ -10,7 +10,11 @@ from geminga.arrow import layout as layout_module
 from geminga.arrow.layout import RUN_FIRST, BatchLayout, batch_layout
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import KeyValue, SingleMessageMetadata
-from geminga_protocol.pulsar.payload import encode_batch, encode_numbered_batch, split_batch
+from geminga_protocol.pulsar.messages.payload import (
+    encode_batch,
+    encode_numbered_batch,
+    split_batch,
+)
 
 # Few of each, so that runs of the same come about.
 PAYLOADS = st.sampled_from([b"", b"a", b"b" * 127, b"c" * 128, b"\x40\x01" * 5])

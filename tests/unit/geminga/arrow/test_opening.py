@@ -21,7 +21,7 @@ from geminga import (
 )
 from geminga.arrow import CORRUPT, METADATA_FIELDS, read_batches, read_table
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 
 
 def record(*fields: dict[str, Any]) -> AvroSchema[Any]:

@@ -23,7 +23,7 @@ from geminga.arrow import METADATA_FIELDS, read_batches, read_table, reading
 from geminga.arrow.reading import LOOK_BACK_ENTRIES, LOOK_BACK_FACTOR
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, KeyValue
-from geminga_protocol.pulsar.payload import encode_numbered_batch, encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_numbered_batch, encode_payload
 
 TOPIC = "persistent://public/default/orders"
 PUBLISHED = datetime.fromtimestamp(1_700_000_000, UTC)

@@ -27,7 +27,7 @@ from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_protocol.pulsar.integers import signed
+from geminga_protocol.pulsar.messages.integers import signed
 
 SHARED = ConsumerOptions(type="shared")
 

@@ -16,7 +16,7 @@ from geminga.consumers.chunks import PendingChunks
 from geminga.consumers.entries import Entry, EntryOpener, is_acknowledged
 from geminga.consumers.values import ValueReader
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import (
+from geminga_protocol.pulsar.messages.payload import (
     encode_batch,
     encode_broker_entry,
     encode_numbered_batch,

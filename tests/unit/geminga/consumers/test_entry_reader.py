@@ -10,7 +10,7 @@ from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, me
 from geminga import LOG_START, Client, Closed, EntryReader, LogPosition
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, BrokerEntryMetadata, CommandAck
-from geminga_protocol.pulsar.payload import encode_broker_entry, encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_broker_entry, encode_payload
 
 
 def last_is(broker: FakeBroker, entry_id: int, ledger_id: int = LEDGER) -> None:

@@ -19,7 +19,7 @@ from geminga import EARLIEST, LATEST, Client, Closed, ConnectionLost, MessageId,
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 
 
 def starts(broker: FakeBroker) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from tests.unit.geminga.fake_broker import FakeBroker
 
 from geminga.compression import decompress
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
-from geminga_protocol.pulsar.payload import open_payload, split_batch
+from geminga_protocol.pulsar.messages.payload import open_payload, split_batch
 
 
 class Stored(NamedTuple):

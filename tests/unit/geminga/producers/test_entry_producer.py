@@ -29,7 +29,7 @@ from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, SingleMessageMetadata
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_protocol.pulsar.integers import UINT64_MAX
+from geminga_protocol.pulsar.messages.integers import UINT64_MAX
 from geminga_protocol.pulsar.send import encode_receipt
 
 FIRST = 7 << 32

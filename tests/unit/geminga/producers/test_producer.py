@@ -25,7 +25,7 @@ from geminga import (
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.payload import open_payload
+from geminga_protocol.pulsar.messages.payload import open_payload
 from geminga_protocol.pulsar.send import encode_receipt
 from geminga_simulation.loop import SimulatedLoop
 

@@ -15,7 +15,7 @@ from geminga import Batching, Client, Closed, MessageId, MessageTooLarge, NotAll
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.payload import parse_metadata
+from geminga_protocol.pulsar.messages.payload import parse_metadata
 
 # Batches leave only for the reason that a test is about.
 PATIENT = Batching(delay_s=60, messages_max=10_000, bytes_max=1 << 30)

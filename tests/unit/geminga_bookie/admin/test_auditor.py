@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.geminga_bookie.fakes import bookie_session
 
 from geminga_bookie.admin.auditor import current_auditor
-from geminga_protocol.records.underreplication import (
+from geminga_protocol.records.ledgers.underreplication import (
     LEADER_PATH,
     VOTES_PATH,
     encode_leader,

@@ -8,7 +8,7 @@ from tests.unit.geminga_bookie.admin.cluster import Cluster, run
 from geminga_autorecovery import controls
 from geminga_autorecovery.marks import Marks
 from geminga_bookie.admin.bookies import readable
-from geminga_protocol.records.underreplication import VOTES_PATH, encode_vote
+from geminga_protocol.records.ledgers.underreplication import VOTES_PATH, encode_vote
 
 
 def test_bookies_are_listed_by_what_they_take() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from geminga_bookie.admin.ledger_json import metadata_json
-from geminga_protocol.records.ledger_metadata import DigestType, Fragment, LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import DigestType, Fragment, LedgerMetadata
 
 METADATA = LedgerMetadata(
     ensemble_size=2,

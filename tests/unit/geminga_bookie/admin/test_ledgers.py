@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.geminga_bookie.admin.cluster import Cluster, run
 
-from geminga_protocol.records.ledger_metadata import LedgerMetadata, ledger_path
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, ledger_path
 
 
 def test_the_ids_of_all_ledgers_are_listed() -> None:

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.geminga_bookie.admin.cluster import Cluster, run
 
 from geminga_autorecovery.marks import Marks
-from geminga_protocol.records.cookies import cookie_path
-from geminga_protocol.records.ledger_metadata import LedgerMetadata, ledger_path
-from geminga_protocol.records.underreplication import VOTE_PREFIX, VOTES_PATH, encode_vote
+from geminga_protocol.records.bookies.cookies import cookie_path
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, ledger_path
+from geminga_protocol.records.ledgers.underreplication import VOTE_PREFIX, VOTES_PATH, encode_vote
 
 BASE = "/api/v1/autorecovery"
 

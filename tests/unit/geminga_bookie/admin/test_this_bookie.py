@@ -7,7 +7,7 @@ import asyncio
 from tests.unit.geminga_bookie.admin.cluster import Cluster, run
 
 from geminga_bookie.bookie import DISKS_FULL
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH
 
 
 def test_it_says_that_it_lives_and_what_it_runs_with() -> None:

@@ -18,8 +18,8 @@ from geminga_bookie.errors import (
     DataWithoutCookie,
     DirectoriesChanged,
 )
-from geminga_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_protocol.records.bookies.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
+from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.interception import InstantSession
 

@@ -19,7 +19,7 @@ from geminga_bookie.disks.space import SpaceVerdict
 from geminga_bookie.disks.space_watch import SpaceWatch
 from geminga_bookie.metrics import BookieMetrics
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH
 
 SPACE = SpaceConfig(
     disk_usage_threshold=0.9, disk_usage_warn_threshold=0.8, disk_usage_lwm_threshold=0.7

@@ -9,7 +9,7 @@ from geminga_bookie.formats import entry_log_v1 as layout
 from geminga_bookie.formats.salvage_v1 import presumed_header, salvage_entries
 from geminga_ledger.digests import payload_decoder
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
-from geminga_protocol.records.ledger_metadata import DigestType
+from geminga_protocol.records.ledgers.ledger_metadata import DigestType
 
 LEDGER = 5
 SEED = 99

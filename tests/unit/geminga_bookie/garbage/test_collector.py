@@ -30,9 +30,13 @@ from geminga_bookie.garbage.ledger_deletion import StrangeCluster
 from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.index import Counts
 from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read
-from geminga_protocol.records.bookie_info import READ_ONLY_PATH
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerState, ledger_path
-from geminga_protocol.records.underreplication import lock_path
+from geminga_protocol.records.bookies.bookie_info import READ_ONLY_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import (
+    INSTANCE_ID_PATH,
+    LedgerState,
+    ledger_path,
+)
+from geminga_protocol.records.ledgers.underreplication import lock_path
 from geminga_runtime.coordination import ConnectionLost, CoordinationError
 
 # What a forced round compacts: every log that is not almost all of use.

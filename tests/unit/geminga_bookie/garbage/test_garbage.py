@@ -20,7 +20,7 @@ from geminga_bookie.garbage.garbage import (
     unlisted,
 )
 from geminga_bookie.storage.index import LogUsage
-from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 
 LIMITS = GarbageConfig(
     gc_interval_s=1,

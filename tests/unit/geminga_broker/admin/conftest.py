@@ -57,12 +57,12 @@ from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics, topic_path
 from geminga_cluster.tenants import Tenants
 from geminga_ledger import Ledgers
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.brokers import AdvertisedListener, LocalBrokerData
-from geminga_protocol.records.clusters import ClusterData
-from geminga_protocol.records.namespaces import BundlesData, Policies
-from geminga_protocol.records.tenants import TenantInfo
-from geminga_protocol.records.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.brokers import AdvertisedListener, LocalBrokerData
+from geminga_protocol.records.cluster.clusters import ClusterData
+from geminga_protocol.records.cluster.namespaces import BundlesData, Policies
+from geminga_protocol.records.cluster.tenants import TenantInfo
+from geminga_protocol.records.cluster.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga_runtime.coordination import (
     Coordination,
     delete_tree,

@@ -11,8 +11,8 @@ from geminga_broker.admin.bundle_calls import BundleCalls, name_in
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.ownership.address import Owner, Standing
 from geminga_broker.ownership.bundles import Bundle, BundleRing, parse_boundary
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import BundlesData
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import BundlesData
 from geminga_server.rest_calls import RestAnswer, RestCall
 
 SHOP = NamespaceName("acme", "shop")

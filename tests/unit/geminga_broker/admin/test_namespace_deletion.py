@@ -14,7 +14,7 @@ from geminga_broker.admin.config import AdminConfig
 from geminga_broker.admin.facade import Services
 from geminga_broker.errors import ServiceNotReady, StorageUnavailable
 from geminga_broker.ownership.ownership import Ownership
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import Coordination
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from geminga_broker.admin.policy_routes import (
 )
 from geminga_broker.admin.routes.policies import TABLE
 from geminga_broker.admin.statuses import answer_error
-from geminga_protocol.records.namespaces import DispatchRate, Policies, RetentionPolicies
-from geminga_protocol.records.topic_policies import TopicPolicies
+from geminga_protocol.records.cluster.namespaces import DispatchRate, Policies, RetentionPolicies
+from geminga_protocol.records.cluster.topic_policies import TopicPolicies
 from geminga_server.authorization import Action, Resource
 from geminga_server.rest.access import Access, on_topic
 from geminga_server.rest.app import make_app

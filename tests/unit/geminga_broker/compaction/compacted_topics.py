@@ -21,14 +21,14 @@ from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.payload import (
+from geminga_protocol.pulsar.messages.payload import (
     encode_batch,
     encode_payload,
     metadata_bounds,
     parse_metadata,
     split_batch,
 )
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import INSTANT
 from geminga_simulation.coordination import SimulatedZooKeeper

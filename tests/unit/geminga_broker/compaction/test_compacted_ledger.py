@@ -10,7 +10,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, Me
 from geminga_broker.compaction.compacted_ledger import CompactedLedger
 from geminga_broker.managed_ledger.positions import Position
 from geminga_ledger import Ledgers
-from geminga_protocol.records.compacted_ledger import encode_compacted
+from geminga_protocol.records.topics.compacted_ledger import encode_compacted
 
 LEDGER = 9
 # Where the log had what was left of it.

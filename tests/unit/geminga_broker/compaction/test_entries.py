@@ -15,7 +15,7 @@ from geminga_broker.compaction.entries import (
     messages_of,
 )
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import (
+from geminga_protocol.pulsar.messages.payload import (
     encode_batch,
     encode_payload,
     metadata_bounds,

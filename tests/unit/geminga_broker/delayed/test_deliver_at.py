@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from geminga_broker.delayed.deliver_at import delay_ms, deliver_at_ms, is_plain
 from geminga_protocol.pulsar.api_pb2 import BrokerEntryMetadata, MessageMetadata
-from geminga_protocol.pulsar.payload import encode_broker_entry, encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_broker_entry, encode_payload
 
 
 def payload(body: bytes = b"x", **fields: object) -> bytes:

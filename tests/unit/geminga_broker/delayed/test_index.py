@@ -12,7 +12,7 @@ from geminga_broker.delayed.index import Bucket, Index
 from geminga_broker.delayed.segments import cut, summary_of
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.delayed import DelayedConfig
-from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, SegmentSummary
+from geminga_protocol.records.topics.delayed_buckets import BucketKey, DelayedIndex, SegmentSummary
 
 SMALL = DelayedConfig(
     tick_ms=400,

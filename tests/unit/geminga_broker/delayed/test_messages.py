@@ -37,7 +37,7 @@ from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import LATEST, Position
-from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, buckets_of
+from geminga_protocol.records.topics.delayed_buckets import BucketKey, DelayedIndex, buckets_of
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 from geminga_simulation.conditions import INSTANT

@@ -9,8 +9,8 @@ from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.load_manager.placement import LeastLoaded
 from geminga_broker.load_manager.shedding import Move, Shedder
 from geminga_broker.ownership.bundles import Bundle, parse_boundary
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.brokers import BundleStats, LocalBrokerData
 from geminga_simulation.clock import SimulatedClock
 
 

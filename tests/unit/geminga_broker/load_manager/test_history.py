@@ -17,7 +17,11 @@ from geminga_broker.load_manager.history import (
     LoadHistory,
     cost_of_average,
 )
-from geminga_protocol.records.brokers import BundleData, MessageAverages, TimeAverageBrokerData
+from geminga_protocol.records.cluster.brokers import (
+    BundleData,
+    MessageAverages,
+    TimeAverageBrokerData,
+)
 from geminga_runtime.coordination import Coordination
 
 BUNDLE = "t/n/0x00000000_0x80000000"

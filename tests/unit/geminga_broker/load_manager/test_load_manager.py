@@ -15,8 +15,8 @@ from geminga_broker.load_manager.history import HistoryRecords
 from geminga_broker.load_manager.load_manager import SPLIT_PAUSE_S, LoadManager
 from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.placement import BrokersView
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.brokers import (
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.brokers import (
     BundleData,
     BundleStats,
     LocalBrokerData,

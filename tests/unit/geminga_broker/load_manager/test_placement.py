@@ -9,7 +9,7 @@ from geminga_broker.errors import ServiceNotReady
 from geminga_broker.load_manager.cluster_load import ACQUIRED_S, EXPECTED_S, ClusterLoad
 from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.load_manager.placement import LeastLoaded
-from geminga_protocol.records.brokers import LocalBrokerData, ResourceUsage
+from geminga_protocol.records.cluster.brokers import LocalBrokerData, ResourceUsage
 from geminga_simulation.clock import SimulatedClock
 
 ONE = "t/n/0x00000000_0x40000000"

@@ -13,7 +13,7 @@ from tests.unit.geminga_broker.load_manager.modelled_cluster import (
 from geminga_broker.load_manager.cluster_load import EXPECTED_S, ClusterLoad
 from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.load_manager.shedding import Move, Shedder, plan_moves
-from geminga_protocol.records.brokers import BundleStats, LocalBrokerData, ResourceUsage
+from geminga_protocol.records.cluster.brokers import BundleStats, LocalBrokerData, ResourceUsage
 
 CONFIG = LoadManagerConfig()
 HOT, COLD, THIRD, FOURTH = (f"t/n/0x{n}0000000_0x{n + 1}0000000" for n in range(4))

@@ -15,7 +15,7 @@ from geminga_broker.managed_ledger.cursor_state import CursorState
 from geminga_broker.managed_ledger.cursor_store import CursorStore
 from geminga_broker.managed_ledger.positions import Position
 from geminga_ledger import Ledgers
-from geminga_protocol.records.cursor import cursor_path
+from geminga_protocol.records.topics.cursor import cursor_path
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.interception import InterceptedSession

@@ -34,8 +34,8 @@ from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_ledger import AppendTimedOut, Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_broker_entry
-from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
+from geminga_protocol.pulsar.messages.payload import encode_broker_entry
+from geminga_protocol.records.topics.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 

@@ -10,7 +10,7 @@ from geminga_broker.managed_ledger.browsing import last_message, message_with_in
 from geminga_broker.managed_ledger.chain import LedgerSpan
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_broker_entry, encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_broker_entry, encode_payload
 
 # Messages of each entry, and the index of the last; the third is a marker, which has one too.
 ENTRIES = [(3, 102), (2, 104), (0, 105), (1, 106), (4, 110)]

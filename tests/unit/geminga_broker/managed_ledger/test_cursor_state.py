@@ -26,7 +26,7 @@ from geminga_broker.managed_ledger.cursor_state import (
 )
 from geminga_broker.managed_ledger.positions import Position
 from geminga_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
-from geminga_protocol.records.cursor import CursorRecord, PositionRecord
+from geminga_protocol.records.topics.cursor import CursorRecord, PositionRecord
 
 LEDGERS = {2: 5, 3: 0, 5: 70, 9: 6}
 ENTRIES = [Position(ledger, entry) for ledger, count in LEDGERS.items() for entry in range(count)]

@@ -31,7 +31,7 @@ from geminga_broker.managed_ledger.cursor_state import CursorState, state_from
 from geminga_broker.managed_ledger.cursor_store import CursorStore
 from geminga_broker.managed_ledger.positions import Position
 from geminga_ledger import AppendTimedOut, LedgerError
-from geminga_protocol.records.cursor import CursorRecord, PositionRecord
+from geminga_protocol.records.topics.cursor import CursorRecord, PositionRecord
 from geminga_runtime.coordination import (
     ConnectionLost,
     Coordination,

@@ -21,7 +21,7 @@ from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import CURSOR_LOADS_MAX, ManagedLedgerFactory
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
-from geminga_protocol.records.cursor import cursor_path
+from geminga_protocol.records.topics.cursor import cursor_path
 from geminga_runtime.coordination import Coordination, NodeMissing
 
 AT = Position(0, -1)

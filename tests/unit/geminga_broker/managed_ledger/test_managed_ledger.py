@@ -44,7 +44,7 @@ from geminga_ledger import (
     NotEnoughBookies,
     TooMuchPending,
 )
-from geminga_protocol.records.managed_ledger import managed_ledger_path
+from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.coordination import ConnectionLost, Coordination, NodeMissing, VersionMismatch
 from geminga_simulation.clock import SimulatedClock
 

@@ -14,7 +14,7 @@ from geminga_broker.managed_ledger.payloads import (
     without_broker_entry,
 )
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_broker_entry, encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_broker_entry, encode_payload
 
 
 def payload(batch: int | None = None) -> bytes:

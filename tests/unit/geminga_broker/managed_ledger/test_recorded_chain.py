@@ -13,7 +13,7 @@ from geminga_broker.managed_ledger.chain import LedgerSpan
 from geminga_broker.managed_ledger.recorded_chain import GARBAGE_LEDGERS_MAX, RecordedChain
 from geminga_broker.managed_ledger.store import LogStore
 from geminga_ledger import Ledgers
-from geminga_protocol.records.managed_ledger import managed_ledger_path
+from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.coordination import (
     ConnectionLost,
     Coordination,

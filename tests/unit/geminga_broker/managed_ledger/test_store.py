@@ -9,12 +9,12 @@ import pytest
 from geminga_broker.errors import TopicExists
 from geminga_broker.managed_ledger.chain import LedgerSpan
 from geminga_broker.managed_ledger.store import GARBAGE_PROPERTY, LogStore
-from geminga_protocol.records.managed_ledger import (
+from geminga_protocol.records.managed_ledgers_pb2 import OffloadContext
+from geminga_protocol.records.topics.managed_ledger import (
     LedgerRecord,
     ManagedLedgerRecord,
     managed_ledger_path,
 )
-from geminga_protocol.records.managed_ledgers_pb2 import OffloadContext
 from geminga_runtime.coordination import Coordination, NodeMissing, VersionMismatch
 
 LOG = "t/n/persistent/topic"

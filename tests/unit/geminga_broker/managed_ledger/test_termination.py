@@ -20,7 +20,7 @@ from geminga_broker.managed_ledger.log_state import LogState
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.recorded_chain import RecordedChain
 from geminga_ledger import AppendTimedOut
-from geminga_protocol.records.managed_ledger import managed_ledger_path
+from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.coordination import ConnectionLost, Coordination
 
 Settle = Callable[[], Awaitable[None]]

@@ -30,7 +30,7 @@ from geminga_broker.managed_ledger.recorded_chain import RecordedChain
 from geminga_broker.managed_ledger.retention import FOR_EVER, Retention
 from geminga_broker.managed_ledger.store import GARBAGE_PROPERTY
 from geminga_ledger import Ledgers, NotEnoughBookies
-from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
+from geminga_protocol.records.topics.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import ConnectionLost, Coordination
 from geminga_simulation.clock import SimulatedClock
 

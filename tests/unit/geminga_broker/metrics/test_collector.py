@@ -17,7 +17,7 @@ from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_ledger import LedgerCounters
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_simulation.clock import SimulatedClock
 
 

@@ -10,8 +10,8 @@ from tests.unit.geminga_broker.ownership.two_brokers import HERE, SHOP, THERE
 from geminga_broker.ownership.ownership import Ownership
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.tenants import Tenants
-from geminga_protocol.records.namespaces import BundlesData, Policies
-from geminga_protocol.records.tenants import TenantInfo
+from geminga_protocol.records.cluster.namespaces import BundlesData, Policies
+from geminga_protocol.records.cluster.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination
 
 

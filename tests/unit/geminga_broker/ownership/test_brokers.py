@@ -13,7 +13,7 @@ from tests.unit.geminga_broker.ownership.two_brokers import HERE, THERE
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.load import LoadReportConfig
-from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
+from geminga_protocol.records.cluster.brokers import BundleStats, LocalBrokerData
 from geminga_runtime import service
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock

@@ -14,8 +14,8 @@ from geminga_broker.ownership.bundles import (
     parse_boundary,
 )
 from geminga_broker.ownership.errors import InvalidBundles
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import BundlesData
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import BundlesData
 
 NAMESPACE = NamespaceName("public", "default")
 

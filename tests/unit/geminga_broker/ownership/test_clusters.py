@@ -14,10 +14,10 @@ from geminga_cluster.clusters import Clusters
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.tenants import Tenants
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.clusters import ClusterData
-from geminga_protocol.records.namespaces import Policies
-from geminga_protocol.records.tenants import TenantInfo
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.clusters import ClusterData
+from geminga_protocol.records.cluster.namespaces import Policies
+from geminga_protocol.records.cluster.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination
 
 SHOP = NamespaceName("acme", "shop")

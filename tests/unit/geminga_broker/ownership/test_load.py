@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from geminga_broker.ownership.load import has_changed
-from geminga_protocol.records.brokers import LocalBrokerData, ResourceUsage
+from geminga_protocol.records.cluster.brokers import LocalBrokerData, ResourceUsage
 
 BUSY = LocalBrokerData(
     cpu=ResourceUsage(usage=100.0, limit=200.0),

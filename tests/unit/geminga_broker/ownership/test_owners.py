@@ -8,8 +8,8 @@ import pytest
 
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.ownership import BundleOwner
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.ownership import BundleOwner
 from geminga_runtime.coordination import ConnectionLost, Coordination
 
 BUNDLE = Bundle(NamespaceName("acme", "shop"), 0, 0x40000000)

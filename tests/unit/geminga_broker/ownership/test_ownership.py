@@ -16,8 +16,8 @@ from geminga_broker.ownership.owned_bundles import Successor
 from geminga_broker.ownership.ownership import Ownership
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.ownership import BundleOwner
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.ownership import BundleOwner
 from geminga_runtime.coordination import ConnectionLost, Coordination
 from geminga_simulation.coordination import SimulatedZooKeeper
 

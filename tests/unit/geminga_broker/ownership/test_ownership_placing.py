@@ -15,7 +15,7 @@ from geminga_broker.ownership.owned_bundles import Successor
 from geminga_broker.ownership.ownership import DESTINED_MAX, DESTINED_S, Ownership
 from geminga_broker.ownership.placement import BrokersView, Loads
 from geminga_cluster.namespaces import Namespaces
-from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_protocol.records.cluster.brokers import LocalBrokerData
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_simulation.interception import InterceptedSession
 

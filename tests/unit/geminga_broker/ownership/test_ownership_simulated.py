@@ -15,8 +15,8 @@ from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_cluster.namespaces import Namespaces
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.brokers import LocalBrokerData
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_simulation.faults import ROUGH_COORDINATION, FaultInjector, FaultMenu

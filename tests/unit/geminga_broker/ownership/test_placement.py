@@ -9,8 +9,8 @@ import pytest
 from geminga_broker.ownership.address import Standing
 from geminga_broker.ownership.bundles import Bundle, BundleRing, full_ring
 from geminga_broker.ownership.placement import BrokersView, EvenlySpread, Loads, place
-from geminga_protocol.pulsar.topic_names import NamespaceName
-from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
+from geminga_protocol.records.cluster.brokers import LocalBrokerData
 
 SHOP = NamespaceName("acme", "shop")
 HERE, THERE, LEADER = "here:8080", "there:8080", "leader:8080"

@@ -11,9 +11,9 @@ from geminga_broker.ownership.rings import Rings
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.tenants import Tenants
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import BundlesData, LocalPolicies, Policies
-from geminga_protocol.records.tenants import TenantInfo
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import BundlesData, LocalPolicies, Policies
+from geminga_protocol.records.cluster.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination
 
 SHOP = NamespaceName("acme", "shop")

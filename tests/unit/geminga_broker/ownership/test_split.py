@@ -15,9 +15,9 @@ from geminga_broker.ownership.split import split_boundaries
 from geminga_cluster.errors import RecordContended
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.tenants import Tenants
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import BundlesData, Policies
-from geminga_protocol.records.tenants import TenantInfo
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import BundlesData, Policies
+from geminga_protocol.records.cluster.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga_broker.ownership.address import BrokerAddress
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 
 SHOP = NamespaceName("acme", "shop")
 ORDERS = TopicName.parse("persistent://acme/shop/orders")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga_broker.policies.auto_creation import AutoCreation, AutoCreationConfig, auto_creation
-from geminga_protocol.records.namespaces import AutoTopicCreation, Policies
+from geminga_protocol.records.cluster.namespaces import AutoTopicCreation, Policies
 
 
 def with_override(override: AutoTopicCreation) -> AutoCreation:

@@ -25,7 +25,7 @@ from geminga_broker.policies.backlog import (
 )
 from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels
-from geminga_protocol.records.namespaces import BacklogQuota, Policies, RetentionPolicies
+from geminga_protocol.records.cluster.namespaces import BacklogQuota, Policies, RetentionPolicies
 
 MIB = 1024 * 1024
 

@@ -13,7 +13,7 @@ from geminga_broker.policies.dispatching import (
     dispatch_policies,
 )
 from geminga_broker.policies.levels import Levels
-from geminga_protocol.records.namespaces import DispatchRate, Policies
+from geminga_protocol.records.cluster.namespaces import DispatchRate, Policies
 
 CLUSTER = "here"
 CONFIG = DispatchConfig(

@@ -29,7 +29,7 @@ from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.policies.subscribing import SubscribeConfig, SubscribeLimit
 from geminga_broker.policies.unacknowledged import UnacknowledgedConfig
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.records.namespaces import (
+from geminga_protocol.records.cluster.namespaces import (
     AutoSubscriptionCreation,
     BacklogQuota,
     DelayedDelivery,
@@ -41,7 +41,7 @@ from geminga_protocol.records.namespaces import (
     RetentionPolicies,
     SubscribeRate,
 )
-from geminga_protocol.records.topic_policies import TopicPolicies
+from geminga_protocol.records.cluster.topic_policies import TopicPolicies
 
 CLUSTER = "here"
 # Every value of the broker's says 1, or off.

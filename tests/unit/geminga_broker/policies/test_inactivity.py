@@ -15,7 +15,7 @@ from geminga_broker.policies.inactivity import (
     is_over,
 )
 from geminga_broker.policies.levels import Levels
-from geminga_protocol.records.namespaces import AutoTopicCreation, InactiveTopics, Policies
+from geminga_protocol.records.cluster.namespaces import AutoTopicCreation, InactiveTopics, Policies
 
 POLICY = InactiveTopics(
     delete_mode="delete_when_subscriptions_caught_up",

@@ -11,7 +11,7 @@ from geminga_broker.policies.publishing import (
     PublishPolicies,
     publish_policies,
 )
-from geminga_protocol.records.namespaces import Policies, PublishRate
+from geminga_protocol.records.cluster.namespaces import Policies, PublishRate
 
 CLUSTER = "here"
 CONFIG = PublishConfig(

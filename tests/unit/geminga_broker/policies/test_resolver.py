@@ -7,8 +7,8 @@ from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.policies.inactivity import NEVER
 from geminga_broker.policies.resolver import NAMESPACES_KEPT_MAX, PolicyResolver, no_policies
 from geminga_cluster.errors import NamespaceNotFound
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import Policies, PublishRate
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies, PublishRate
 
 CONFIG = PolicyConfig(expiry=ExpiryConfig(ttl_default_s=1))
 NAME = TopicName.parse("persistent://t/n/topic")

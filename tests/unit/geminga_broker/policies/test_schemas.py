@@ -16,7 +16,7 @@ from geminga_broker.policies.schemas import (
     check_strategy,
     schema_policies,
 )
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.records.cluster.namespaces import Policies
 
 
 def strategy(config: SchemaConfig | None = None, **namespace: Any) -> SchemaStrategy:

@@ -15,8 +15,12 @@ from geminga_broker.policies.storage import (
     managed_ledger_config,
     retention,
 )
-from geminga_protocol.records.namespaces import PersistencePolicies, Policies, RetentionPolicies
-from geminga_protocol.records.topic_policies import TopicPolicies
+from geminga_protocol.records.cluster.namespaces import (
+    PersistencePolicies,
+    Policies,
+    RetentionPolicies,
+)
+from geminga_protocol.records.cluster.topic_policies import TopicPolicies
 
 CONFIG = ManagedLedgerConfig(
     ensemble_size=2,

@@ -15,7 +15,11 @@ from geminga_broker.policies.subscribing import (
     subscribe_policies,
 )
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.records.namespaces import AutoSubscriptionCreation, Policies, SubscribeRate
+from geminga_protocol.records.cluster.namespaces import (
+    AutoSubscriptionCreation,
+    Policies,
+    SubscribeRate,
+)
 
 CLUSTER = "here"
 CONFIG = SubscribeConfig(

@@ -12,7 +12,7 @@ from tests.unit.geminga_broker.replication.far_rest import FarRest
 
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_cluster.clusters import Clusters
-from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.records.cluster.clusters import ClusterData
 from geminga_runtime.coordination import Coordination
 
 REMOTE = "west"

@@ -21,8 +21,8 @@ from geminga_broker.replication.errors import ClusterUnreachable
 from geminga_broker.replication.remote_clusters import RemoteClusters, tls_of
 from geminga_cluster.clusters import Clusters
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.clusters import ClusterData
 from geminga_runtime.coordination import Coordination
 from geminga_server.tls_config import BrokerClientTlsConfig
 

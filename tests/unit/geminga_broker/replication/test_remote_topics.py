@@ -16,8 +16,8 @@ from geminga_broker.replication.errors import ClusterUnreachable, PartitionsDiff
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.remote_topics import CREATIONS_MAX, RemoteTopics
 from geminga_cluster.clusters import Clusters
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.clusters import ClusterData
 from geminga_runtime.coordination import Coordination
 from geminga_server.rest_calls import RestCalls
 

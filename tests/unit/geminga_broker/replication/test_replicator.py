@@ -36,10 +36,10 @@ from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_protocol.pulsar.payload import encode_payload, open_payload
-from geminga_protocol.pulsar.replication import source_position
+from geminga_protocol.pulsar.messages.payload import encode_payload, open_payload
+from geminga_protocol.pulsar.messages.replication import source_position
 from geminga_protocol.pulsar.send import encode_receipt
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 

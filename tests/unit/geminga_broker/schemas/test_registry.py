@@ -23,8 +23,8 @@ from geminga_broker.schemas.registry import SchemaRegistry, schema_id
 from geminga_broker.schemas.storage import SchemaStorage
 from geminga_ledger import Ledgers, NotEnoughBookies
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.schemas import (
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.topics.schemas import (
     NO_POSITION,
     SchemaEntry,
     SchemaIndex,

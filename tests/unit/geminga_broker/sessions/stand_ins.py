@@ -19,9 +19,9 @@ from geminga_cluster.topic_lists import TopicLists
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import PART_NAMES, encode_command, parse_command
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_protocol.pulsar.send import encode_send
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import Coordination
 from geminga_server.authentication import AUTHENTICATION_DISABLED
 from geminga_server.authorization import AllowAll

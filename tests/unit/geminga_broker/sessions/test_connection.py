@@ -14,7 +14,7 @@ from geminga_broker.sessions.handshake import REFUSED_WAIT_S, REFUSED_WAITING_MA
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import PART_NAMES
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action, NotAuthorized, Principal, Resource
 from geminga_server.config import ConnectionConfig
 from geminga_server.connection_limits import ConnectionLimits

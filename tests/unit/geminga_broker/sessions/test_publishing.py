@@ -13,9 +13,9 @@ from geminga_broker.ownership.address import Owner
 from geminga_broker.sessions import publishing
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.integers import UINT64_MAX
-from geminga_protocol.pulsar.payload import encode_payload
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.messages.integers import UINT64_MAX
+from geminga_protocol.pulsar.messages.payload import encode_payload
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]

@@ -11,8 +11,12 @@ from tests.unit.geminga_broker.sessions.stand_ins import TOPIC, FrameClient, sen
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_batch, encode_broker_entry, encode_payload
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.messages.payload import (
+    encode_batch,
+    encode_broker_entry,
+    encode_payload,
+)
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]

@@ -11,7 +11,7 @@ from tests.unit.geminga_broker.sessions.stand_ins import TOPIC, FrameClient, com
 
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]

@@ -13,7 +13,7 @@ from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.schemas import SchemaPolicies, SchemaStrategy
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]

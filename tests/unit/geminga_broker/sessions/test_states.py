@@ -16,7 +16,7 @@ from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.states import State, objection
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import PART_NAMES
-from geminga_protocol.pulsar.integers import encode_varint
+from geminga_protocol.pulsar.messages.integers import encode_varint
 from geminga_server.authentication import Authentication, Challenge, Exchange, Outcome
 from geminga_server.config import ConnectionConfig
 from geminga_server.connection_limits import ConnectionLimits

@@ -12,8 +12,8 @@ from tests.unit.geminga_broker.sessions.stand_ins import FrameClient, MemoryDisc
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.topic_listing import WATCHERS_MAX
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.topic_lists import topics_hash
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_lists import topics_hash
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.coordination import Coordination
 
 Connect = Callable[[], FrameClient]

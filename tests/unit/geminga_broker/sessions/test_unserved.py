@@ -17,7 +17,7 @@ from geminga_broker.sessions.unserved import BROKERS_OWN, NEWER, TRANSACTIONS
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import NO_REQUEST_ID, PART_NAMES, PING
-from geminga_protocol.pulsar.integers import encode_varint
+from geminga_protocol.pulsar.messages.integers import encode_varint
 
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]

@@ -35,7 +35,7 @@ from geminga_ledger import Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import INSTANT
 from geminga_simulation.coordination import SimulatedZooKeeper

@@ -15,7 +15,7 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import DELIVERY_BYTES_MAX, Consumer
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_broker_entry, encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_broker_entry, encode_payload
 
 LOG = MemoryLog((1, 10))
 NOTHING = cursor_over(LOG.chain).acknowledged

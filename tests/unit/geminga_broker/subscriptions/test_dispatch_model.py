@@ -38,7 +38,7 @@ from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 

@@ -9,7 +9,7 @@ from geminga_broker.policies.dispatching import COUNT_ALL, Counting, DispatchLim
 from geminga_broker.subscriptions.dispatch_throttle import DispatchThrottle
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 

@@ -32,9 +32,9 @@ from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.payload import encode_payload
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import DelayedDelivery, Policies
+from geminga_protocol.pulsar.messages.payload import encode_payload
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import DelayedDelivery, Policies
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop

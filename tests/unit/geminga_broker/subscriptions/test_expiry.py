@@ -15,7 +15,7 @@ from geminga_broker.subscriptions.expiry import (
     sort_out,
 )
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 
 LIMIT_MS = 10_000
 

@@ -9,8 +9,8 @@ from geminga_broker.managed_ledger.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.redelivery_counts import RUNS_KEPT_MAX, RedeliveryCounts
-from geminga_protocol.records.cursor import PositionRecord
-from geminga_protocol.records.redelivery_counts import CountedRun, properties_of_runs
+from geminga_protocol.records.topics.cursor import PositionRecord
+from geminga_protocol.records.topics.redelivery_counts import CountedRun, properties_of_runs
 
 CHAIN = LedgerChain([LedgerSpan(3, 20), LedgerSpan(5, 20)])
 positions = st.builds(Position, st.sampled_from([3, 5]), st.integers(0, 19))

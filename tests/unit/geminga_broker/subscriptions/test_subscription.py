@@ -23,7 +23,7 @@ from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.kept_counts import has_kept_counts
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.records.redelivery_counts import CountedRun, properties_of_runs
+from geminga_protocol.records.topics.redelivery_counts import CountedRun, properties_of_runs
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 

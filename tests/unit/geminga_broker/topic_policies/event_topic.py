@@ -10,8 +10,8 @@ from typing import cast
 
 from geminga import Client, ConnectionLost
 from geminga_broker.topic_policies.events import encode_event, events_topic, own_schema
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.topic_policies import TopicPolicies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.topic_policies import TopicPolicies
 
 NAMESPACE = NamespaceName("t", "n")
 EVENTS = str(events_topic(NAMESPACE))

@@ -22,9 +22,9 @@ from geminga_broker.topic_policies.events import (
     own_schema,
 )
 from geminga_protocol.errors import WireError
-from geminga_protocol.pulsar.payload import open_payload
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import (
+from geminga_protocol.pulsar.messages.payload import open_payload
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import (
     AutoSubscriptionCreation,
     BacklogQuota,
     DelayedDelivery,
@@ -35,7 +35,7 @@ from geminga_protocol.records.namespaces import (
     RetentionPolicies,
     SubscribeRate,
 )
-from geminga_protocol.records.topic_policies import TopicPolicies
+from geminga_protocol.records.cluster.topic_policies import TopicPolicies
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "records" / "change-events.jsonl"
 SCHEMA, *ENTRIES = map(json.loads, GOLDEN.read_text().splitlines())

@@ -18,8 +18,8 @@ from geminga_broker.topic_policies.events import events_topic
 from geminga_broker.topic_policies.store import UNUSED_S, TopicPolicyStore
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.persistent_topics import topic_path
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.topic_policies import NO_TOPIC_POLICIES
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.topic_policies import NO_TOPIC_POLICIES
 from geminga_runtime.coordination import Coordination
 
 A, B = (TopicName.parse(f"persistent://t/n/{name}") for name in "ab")

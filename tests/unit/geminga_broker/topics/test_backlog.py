@@ -29,9 +29,9 @@ from geminga_broker.topics.topic import Topic
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.payload import encode_payload
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import (
+from geminga_protocol.pulsar.messages.payload import encode_payload
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import (
     PersistencePolicies,
     Policies,
     RetentionPolicies,

@@ -30,8 +30,8 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_ledger import LedgerFenced, NotEnoughBookies
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.coordination import ConnectionLost, Coordination
 from geminga_simulation.clock import SimulatedClock
 

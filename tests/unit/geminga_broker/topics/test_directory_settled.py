@@ -12,8 +12,8 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 
 from geminga_broker.errors import ServiceNotReady, TopicNotFound
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 

@@ -27,8 +27,8 @@ from geminga_broker.topics import directory
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import DispatchRate, Policies, PublishRate
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import DispatchRate, Policies, PublishRate
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT

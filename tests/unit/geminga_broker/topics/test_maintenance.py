@@ -27,8 +27,12 @@ from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import AutoTopicCreation, Policies, RetentionPolicies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import (
+    AutoTopicCreation,
+    Policies,
+    RetentionPolicies,
+)
 from geminga_runtime.coordination import Coordination
 from geminga_server.metrics import Meter
 from geminga_simulation.clock import SimulatedClock

@@ -29,9 +29,9 @@ from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerFenced
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import KeySharedMode, SubscriptionType
-from geminga_protocol.pulsar.payload import encode_payload
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.cursor import cursor_path
+from geminga_protocol.pulsar.messages.payload import encode_payload
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.topics.cursor import cursor_path
 from geminga_runtime.coordination import Coordination
 
 NAME = TopicName.parse("persistent://t/n/topic")

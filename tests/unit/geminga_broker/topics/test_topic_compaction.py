@@ -35,8 +35,8 @@ from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import COMPACTIONS_AT_ONCE_MAX, TopicCompaction
 from geminga_ledger import NotEnoughBookies
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.topics.compacted_ledger import COMPACTION_CURSOR
 
 
 async def test_only_the_newest_value_of_every_key_is_read_then_all_that_is_newer() -> None:

@@ -32,9 +32,9 @@ from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_ledger import NotEnoughBookies
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.cursor import cursor_path
-from geminga_protocol.records.namespaces import Policies
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
+from geminga_protocol.records.topics.cursor import cursor_path
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 

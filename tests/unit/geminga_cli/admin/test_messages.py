@@ -12,7 +12,7 @@ from geminga_cli.admin.errors import AdminRefused
 from geminga_cli.admin.messages import MESSAGE_OPERATIONS, read_messages, show_messages
 from geminga_cli.admin.service import Answer
 from geminga_protocol.pulsar.api_pb2 import KeyValue, SingleMessageMetadata
-from geminga_protocol.pulsar.payload import encode_batch
+from geminga_protocol.pulsar.messages.payload import encode_batch
 
 ONE = Answer({"x-pulsar-message-id": "3:4", "x-pulsar-property": '{"a":"1"}'}, b"hello")
 BATCH = Answer(

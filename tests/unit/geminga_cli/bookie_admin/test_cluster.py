@@ -11,7 +11,7 @@ from tests.unit.geminga_cli.bookie_admin.simulated import options_of, run
 
 from geminga_cli.bookie_admin.cluster import Cluster, require_cluster, zookeeper_of
 from geminga_cli.bookie_admin.errors import NoCluster, NotInitialized
-from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 
 
 def endpoints(directory: Path, content: object) -> str:

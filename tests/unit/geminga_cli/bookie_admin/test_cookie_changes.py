@@ -18,7 +18,7 @@ from geminga_cli.bookie_admin.errors import (
     NotRestored,
     StillRegistered,
 )
-from geminga_protocol.records.cookies import cookie_path
+from geminga_protocol.records.bookies.cookies import cookie_path
 from geminga_protocol.records.errors import MalformedRecord
 
 Capture = pytest.CaptureFixture[str]

@@ -11,7 +11,7 @@ from tests.unit.geminga_cli.bookie_admin.simulated import options_of, run
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.cookies import show_cookies
 from geminga_cli.bookie_admin.errors import NoCookie
-from geminga_protocol.records.cookies import Cookie, cookie_path
+from geminga_protocol.records.bookies.cookies import Cookie, cookie_path
 
 Capture = pytest.CaptureFixture[str]
 COOKIE = Cookie(

@@ -12,10 +12,10 @@ from geminga_autorecovery.errors import BookieUnknown
 from geminga_autorecovery.marks import Marks
 from geminga_cli.bookie_admin import listing
 from geminga_cli.bookie_admin.cluster import Cluster
-from geminga_protocol.records.bookie_info import AVAILABLE_PATH
-from geminga_protocol.records.cookies import cookie_path
-from geminga_protocol.records.ledger_metadata import ledger_path
-from geminga_protocol.records.underreplication import VOTES_PATH, encode_vote
+from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH
+from geminga_protocol.records.bookies.cookies import cookie_path
+from geminga_protocol.records.ledgers.ledger_metadata import ledger_path
+from geminga_protocol.records.ledgers.underreplication import VOTES_PATH, encode_vote
 
 Capture = pytest.CaptureFixture[str]
 

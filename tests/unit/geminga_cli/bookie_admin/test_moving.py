@@ -12,8 +12,8 @@ from geminga_autorecovery.errors import BookieStillThere, BookieUnknown
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.errors import StillRegistered
 from geminga_cli.bookie_admin.moving import decommission_bookie, recover_bookie
-from geminga_protocol.records.cookies import cookie_path
-from geminga_protocol.records.underreplication import encode_lock, lock_path
+from geminga_protocol.records.bookies.cookies import cookie_path
+from geminga_protocol.records.ledgers.underreplication import encode_lock, lock_path
 
 Capture = pytest.CaptureFixture[str]
 

@@ -10,7 +10,7 @@ from geminga_cli.bookie_admin.extent import Extent
 from geminga_cli.bookie_admin.verdict import LedgerVerdict, wanted_copies
 from geminga_ledger.quorum import Quorum
 from geminga_protocol.bookkeeper.availability import Run
-from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata
 
 OPEN = LedgerMetadata(
     ensemble_size=3,

@@ -16,7 +16,7 @@ from geminga_cli.commands import consume as consume_command
 from geminga_cli.commands import read as read_command
 from geminga_cli.messaging.receiving import consume, read
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_simulation.clock import SimulatedClock
 
 HEADING = "----- got message -----"

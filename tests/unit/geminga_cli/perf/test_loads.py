@@ -16,7 +16,7 @@ from geminga_cli.perf import loads
 from geminga_cli.perf.loads import Load, MessagesMissing
 from geminga_protocol.pulsar.answers import encode_send_error
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_protocol.pulsar.send import encode_receipt
 from geminga_simulation.clock import SimulatedClock
 

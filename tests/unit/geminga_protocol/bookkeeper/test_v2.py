@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.project_files import GOLDEN
 
 from geminga_protocol.bookkeeper import v2
 from geminga_protocol.bookkeeper.codes import Flag, Operation, ReturnCode
@@ -26,13 +26,13 @@ from geminga_protocol.bookkeeper.requests_pb2 import (
 from geminga_protocol.errors import WireError
 from geminga_protocol.framing import FrameReader
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "bookkeeper" / "frames.jsonl"
+WRITTEN = GOLDEN / "bookkeeper" / "frames.jsonl"
 SIZE_BYTES = 4
 KEY = bytes(range(20))
 
 
 def recorded(side: str) -> list[bytes]:
-    lines = map(json.loads, GOLDEN.read_text().splitlines())
+    lines = map(json.loads, WRITTEN.read_text().splitlines())
     return [bytes.fromhex(line["frame"]) for line in lines if line["from"] == side]
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+from tests.project_files import GOLDEN
 
-GOLDEN_FRAMES = Path(__file__).parents[3] / "golden" / "pulsar" / "frames.jsonl"
+FRAMES = GOLDEN / "pulsar" / "frames.jsonl"
 
 
 @pytest.fixture(scope="session")
 def golden_frames() -> list[bytes]:
     """Whole frames, their total size in front: a command begins at byte 8, its type is byte 9."""
-    lines = GOLDEN_FRAMES.read_text().splitlines()
+    lines = FRAMES.read_text().splitlines()
     return [bytes.fromhex(json.loads(line)["frame"]) for line in lines]

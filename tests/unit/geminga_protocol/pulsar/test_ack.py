@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from geminga_protocol.pulsar.ack import AckCommand, parse_ack
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandAck, KeyLongValue, MessageIdData
-from geminga_protocol.pulsar.integers import UINT64_MAX
+from geminga_protocol.pulsar.messages.integers import UINT64_MAX
 
 INDIVIDUAL = CommandAck.Individual
 MINUS_ONE = range(UINT64_MAX, UINT64_MAX + 1)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandMessage, MessageIdData
-from geminga_protocol.pulsar.integers import UINT64_MAX, signed
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
+from geminga_protocol.pulsar.messages.integers import UINT64_MAX, signed
 
 IDS = st.one_of(st.integers(0, 300), st.integers(0, 1 << 22), st.integers(0, UINT64_MAX))
 

@@ -15,7 +15,7 @@ from geminga_protocol.pulsar.api_pb2 import (
     CommandSendReceipt,
     MessageIdData,
 )
-from geminga_protocol.pulsar.integers import UINT64_MAX, unsigned
+from geminga_protocol.pulsar.messages.integers import UINT64_MAX, unsigned
 from geminga_protocol.pulsar.send import (
     ReceiptEncoder,
     SendCommand,

@@ -5,42 +5,42 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.project_files import GOLDEN
 
 from geminga_protocol.errors import WireError
-from geminga_protocol.records import underreplication
-from geminga_protocol.records.bookie_info import BookieInfo
-from geminga_protocol.records.brokers import (
+from geminga_protocol.records.bookies.bookie_info import BookieInfo
+from geminga_protocol.records.bookies.cookies import Cookie
+from geminga_protocol.records.bookies.racks import BookieRacks
+from geminga_protocol.records.cluster.brokers import (
     BundleData,
     BundleStats,
     LeaderBroker,
     LocalBrokerData,
     TimeAverageBrokerData,
 )
-from geminga_protocol.records.clusters import ClusterData
-from geminga_protocol.records.cookies import Cookie
-from geminga_protocol.records.cursor import CursorRecord, PositionRecord
-from geminga_protocol.records.dynamic_configuration import (
+from geminga_protocol.records.cluster.clusters import ClusterData
+from geminga_protocol.records.cluster.dynamic_configuration import (
     decode_configuration,
     encode_configuration,
 )
+from geminga_protocol.records.cluster.namespaces import LocalPolicies, Policies
+from geminga_protocol.records.cluster.ownership import BundleOwner
+from geminga_protocol.records.cluster.partitioned_topics import PartitionedTopicMetadata
+from geminga_protocol.records.cluster.tenants import TenantInfo
+from geminga_protocol.records.encodings.json_records import MEMBERS_PER_PART, JsonRecord
 from geminga_protocol.records.errors import MalformedRecord
-from geminga_protocol.records.json_records import MEMBERS_PER_PART, JsonRecord
-from geminga_protocol.records.layout import LedgerLayout
-from geminga_protocol.records.ledger_metadata import LedgerMetadata
-from geminga_protocol.records.managed_ledger import ManagedLedgerRecord
-from geminga_protocol.records.namespaces import LocalPolicies, Policies
-from geminga_protocol.records.ownership import BundleOwner
-from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
-from geminga_protocol.records.racks import BookieRacks
-from geminga_protocol.records.schemas import SchemaEntry, SchemaLocator
-from geminga_protocol.records.tenants import TenantInfo
+from geminga_protocol.records.ledgers import underreplication
+from geminga_protocol.records.ledgers.layout import LedgerLayout
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
+from geminga_protocol.records.topics.cursor import CursorRecord, PositionRecord
+from geminga_protocol.records.topics.managed_ledger import ManagedLedgerRecord
+from geminga_protocol.records.topics.schemas import SchemaEntry, SchemaLocator
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "records"
+WRITTEN = GOLDEN / "records"
 
 Again = Callable[[bytes], bytes]
 """Decodes a record and encodes it again."""
@@ -112,7 +112,7 @@ PLAIN = {
 
 
 def lines_of(name: str) -> list[dict[str, str]]:
-    return [json.loads(line) for line in (GOLDEN / name).read_text().splitlines()]
+    return [json.loads(line) for line in (WRITTEN / name).read_text().splitlines()]
 
 
 def bytes_of(line: dict[str, str]) -> bytes:

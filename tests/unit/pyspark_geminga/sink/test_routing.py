@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from pyspark_geminga.sink import routing
 from pyspark_geminga.sink.routing import TopicRoute
 

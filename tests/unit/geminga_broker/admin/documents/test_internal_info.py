@@ -6,8 +6,8 @@ import json
 
 from geminga_broker.admin.documents.internal_info import log_info
 from geminga_cluster.persistent_topics import StoredCursor, StoredLog
-from geminga_protocol.records.cursor import CursorRecord
-from geminga_protocol.records.managed_ledger import LedgerRecord, ManagedLedgerRecord
+from geminga_protocol.records.topics.cursor import CursorRecord
+from geminga_protocol.records.topics.managed_ledger import LedgerRecord, ManagedLedgerRecord
 from geminga_runtime.coordination import NodeStat
 
 # Recorded: two ledgers, the second open, and a subscription with holes, after an unload.

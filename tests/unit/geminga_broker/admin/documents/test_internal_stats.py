@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from geminga_broker.admin.documents.internal_stats import metadata_text
-from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "admin" / "internal-stats.json"
 METADATA = LedgerMetadata(

@@ -8,7 +8,7 @@ import zlib
 from geminga_broker.admin.documents.message import message_body, message_headers
 from geminga_broker.managed_ledger.positions import Position
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_broker_entry, encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_broker_entry, encode_payload
 
 AT = Position(3, 10)
 

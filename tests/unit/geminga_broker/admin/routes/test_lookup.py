@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from geminga_broker.admin.app import answering_for
 from geminga_broker.ownership.ownership import Ownership
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 LOOKUP = "/lookup/v2/topic/persistent/public/default/t"
 

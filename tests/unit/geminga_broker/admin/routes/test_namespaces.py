@@ -11,8 +11,8 @@ from tests.unit.geminga_broker.admin.conftest import MemoryCalls
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.ownership.ownership import Ownership
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import BundlesData, LocalPolicies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import BundlesData, LocalPolicies
 from geminga_runtime.coordination import Coordination
 from geminga_server.rest_calls import RestCall
 

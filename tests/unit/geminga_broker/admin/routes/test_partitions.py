@@ -11,8 +11,8 @@ import pytest
 from geminga_broker.admin.facade import Services
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import AutoTopicCreation, BundlesData, Policies
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import AutoTopicCreation, BundlesData, Policies
 
 if TYPE_CHECKING:
     from typing import Protocol

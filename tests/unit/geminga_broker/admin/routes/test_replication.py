@@ -12,10 +12,10 @@ from tests.unit.geminga_broker.replication.far_rest import FarRest
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.errors import TopicReplicated
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.clusters import ClusterData
-from geminga_protocol.records.namespaces import Policies
-from geminga_protocol.records.tenants import TenantInfo
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.clusters import ClusterData
+from geminga_protocol.records.cluster.namespaces import Policies
+from geminga_protocol.records.cluster.tenants import TenantInfo
 
 NS = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/orders"

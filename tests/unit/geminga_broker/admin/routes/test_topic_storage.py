@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from geminga_broker.ownership.ownership import Ownership
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 if TYPE_CHECKING:
     from typing import Protocol

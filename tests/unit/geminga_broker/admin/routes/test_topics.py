@@ -9,7 +9,7 @@ import pytest
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.ownership.ownership import Ownership
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

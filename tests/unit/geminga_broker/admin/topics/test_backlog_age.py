@@ -10,7 +10,7 @@ from geminga_broker.admin.topics.stats import topic_stats
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 
 async def earliest(topic: Topic) -> tuple[int, dict[str, int]]:

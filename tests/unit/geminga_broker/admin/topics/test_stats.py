@@ -21,9 +21,9 @@ from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
-from geminga_protocol.pulsar.payload import encode_payload
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.namespaces import DispatchRate, Policies, PublishRate
+from geminga_protocol.pulsar.messages.payload import encode_payload
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import DispatchRate, Policies, PublishRate
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 

@@ -22,7 +22,7 @@ from geminga_broker.subscriptions.distribution.chunk_receivers import (
 )
 from geminga_broker.subscriptions.shared_dispatcher import SharedDispatcher
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 
 
 def chunk(uuid: str, number: int, count: int) -> bytes:

@@ -9,7 +9,7 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.distribution.hash_ring import ring_hash
 from geminga_broker.subscriptions.distribution.key_hashes import KeyHashes
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 
 ENTRIES = 40
 BEGINNING = Position(0, -1)

@@ -17,8 +17,8 @@ from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.namespaces import (
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import (
     AutoSubscriptionCreation,
     Policies,
     SubscribeRate,

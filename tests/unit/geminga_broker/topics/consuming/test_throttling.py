@@ -24,8 +24,8 @@ from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscript
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.namespaces import DispatchRate, Policies
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import DispatchRate, Policies
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop

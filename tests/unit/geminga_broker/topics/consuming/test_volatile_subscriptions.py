@@ -16,7 +16,7 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 EXCLUSIVE, SHARED, FAILOVER = (
     SubscriptionType.EXCLUSIVE,

@@ -10,7 +10,7 @@ from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode
-from geminga_protocol.pulsar.payload import encode_broker_entry
+from geminga_protocol.pulsar.messages.payload import encode_broker_entry
 
 
 def producer(

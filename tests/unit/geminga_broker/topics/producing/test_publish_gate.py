@@ -14,7 +14,7 @@ from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_gate import PublishGate
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_simulation.clock import SimulatedClock
 
 ENCRYPTED = PublishPolicies(requires_encryption=True)

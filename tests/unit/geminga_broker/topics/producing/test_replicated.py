@@ -18,10 +18,10 @@ from geminga_broker.topics.producing.deduplication import UNKNOWN_REASON
 from geminga_broker.topics.producing.producers import Producer, ProducerRequest
 from geminga_broker.topics.producing.replicated import NO_POSITION, ReplicatorProducer
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.integers import UINT64_MAX
-from geminga_protocol.pulsar.payload import encode_payload
-from geminga_protocol.pulsar.replication import replicated_front, replicator_producer
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.messages.integers import UINT64_MAX
+from geminga_protocol.pulsar.messages.payload import encode_payload
+from geminga_protocol.pulsar.messages.replication import replicated_front, replicator_producer
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.coordination import Coordination
 
 NAME = TopicName.parse("persistent://t/n/topic")

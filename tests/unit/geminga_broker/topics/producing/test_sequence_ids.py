@@ -13,8 +13,8 @@ from geminga_broker.topics.producing.sequence_ids import (
     number_of_stored,
 )
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.integers import INT64_MAX, UINT64_MAX
-from geminga_protocol.pulsar.payload import encode_payload, parse_metadata
+from geminga_protocol.pulsar.messages.integers import INT64_MAX, UINT64_MAX
+from geminga_protocol.pulsar.messages.payload import encode_payload, parse_metadata
 
 
 def sent(sequence_id: int, highest: int = 0, payload: bytes = b"") -> AppendRequest:

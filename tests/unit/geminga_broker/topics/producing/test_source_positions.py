@@ -5,7 +5,7 @@ from __future__ import annotations
 from geminga_broker.topics.producing.sequence_ids import Verdict
 from geminga_broker.topics.producing.source_positions import SourcePositions
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.replication import replicator_producer
+from geminga_protocol.pulsar.messages.replication import replicator_producer
 
 NAME = replicator_producer("east", "west")
 

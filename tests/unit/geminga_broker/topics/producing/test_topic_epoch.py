@@ -13,8 +13,8 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.producing.publish_path import EPOCH_PROPERTY
 from geminga_protocol.pulsar.enums import AccessMode
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.topics.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 

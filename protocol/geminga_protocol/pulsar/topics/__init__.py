@@ -1,0 +1,1 @@
+"""Names of topics, and the patterns by which clients subscribe to several of them."""

@@ -1,0 +1,131 @@
+"""What a bookie says of itself while it lives: its addresses, at its node below ``available``.
+
+Facts: ``ZKRegistrationManager``, ``ZKRegistrationClient`` and ``BookieId`` of Apache BookKeeper;
+the message is ``BookieServiceInfoFormat`` of DataFormats.proto.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from geminga_protocol.records.encodings.protobuf_records import parse_message, text_of, texts_of
+from geminga_protocol.records.errors import MalformedRecord
+from geminga_protocol.records.ledgers.ledger_metadata import LEDGERS_PATH
+from geminga_protocol.records.ledgers_pb2 import BookieServiceInfoFormat
+
+# Children are the bookie ids that take new entries, and the inner node of those that do not.
+AVAILABLE_PATH = f"{LEDGERS_PATH}/available"
+READ_ONLY_PATH = f"{AVAILABLE_PATH}/readonly"
+READ_ONLY_NODE = "readonly"
+
+# The endpoint that speaks BookKeeper's wire protocol.
+RPC_PROTOCOL = "bookie-rpc"
+RPC_ENDPOINT_ID = "bookie"
+# The endpoint of its HTTP admin and metrics (``HttpService`` of Apache BookKeeper).
+HTTP_PROTOCOL = "http"
+HTTP_ENDPOINT_ID = "httpserver"
+
+_RECORD = "bookie information"
+# Upstream's pattern has a range from ":" to "_", which takes ";<=>?@[\]^" in; so it stays here.
+_BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
+
+
+def is_bookie_id(name: str) -> bool:
+    """Whether BookKeeper takes ``name`` as a bookie's id."""
+    return bool(_BOOKIE_ID.fullmatch(name)) and name.lower() != READ_ONLY_NODE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One address: ``protocol`` says what is spoken there."""
+
+    id: str
+    host: str
+    port: int
+    protocol: str
+    auth: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieInfo:
+    """A live bookie's endpoints and properties."""
+
+    endpoints: tuple[Endpoint, ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_address(cls, host: str, port: int, *, http_port: int | None = None) -> Self:
+        """A bookie that speaks BookKeeper's wire protocol at ``host``:``port``, and maybe HTTP."""
+        rpc = Endpoint(id=RPC_ENDPOINT_ID, host=host, port=port, protocol=RPC_PROTOCOL)
+        if http_port is None:
+            return cls(endpoints=(rpc,))
+        http = Endpoint(id=HTTP_ENDPOINT_ID, host=host, port=http_port, protocol=HTTP_PROTOCOL)
+        return cls(endpoints=(rpc, http))
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of the wire protocol; None where the bookie has no such endpoint."""
+        for endpoint in self.endpoints:
+            if endpoint.protocol == RPC_PROTOCOL:
+                return endpoint.host, endpoint.port
+        return None
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """Host and port of its HTTP admin; None where it did not say."""
+        for endpoint in self.endpoints:
+            if endpoint.id == HTTP_ENDPOINT_ID:
+                return endpoint.host, endpoint.port
+        return None
+
+    def encode(self) -> bytes:
+        """The bytes of the bookie's node."""
+        message = BookieServiceInfoFormat(properties=self.properties)
+        for endpoint in self.endpoints:
+            message.endpoints.add(
+                id=endpoint.id,
+                port=endpoint.port,
+                host=endpoint.host,
+                protocol=endpoint.protocol,
+                auth=endpoint.auth,
+                extensions=endpoint.extensions,
+            )
+        return message.SerializeToString(deterministic=True)
+
+    @classmethod
+    def decode(cls, value: bytes, bookie_id: str) -> Self:
+        """Read a bookie's node. An empty one is an old bookie's, whose id is its ``host:port``.
+
+        Raises ``MalformedRecord``.
+        """
+        if not value:
+            return cls.of_address(*_address_of(bookie_id))
+        message = parse_message(BookieServiceInfoFormat, value, _RECORD)
+        return cls(
+            endpoints=tuple(
+                Endpoint(
+                    id=text_of(endpoint.id, _RECORD),
+                    host=text_of(endpoint.host, _RECORD),
+                    port=endpoint.port,
+                    protocol=text_of(endpoint.protocol, _RECORD),
+                    auth=texts_of(endpoint.auth, _RECORD),
+                    extensions=texts_of(endpoint.extensions, _RECORD),
+                )
+                for endpoint in message.endpoints
+            ),
+            properties={
+                text_of(key, _RECORD): text_of(text, _RECORD)
+                for key, text in message.properties.items()
+            },
+        )
+
+
+def _address_of(bookie_id: str) -> tuple[str, int]:
+    host, _, port = bookie_id.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()):
+        raise MalformedRecord(_RECORD, f"no endpoints, and {bookie_id!r} is no address")
+    return host, int(port)

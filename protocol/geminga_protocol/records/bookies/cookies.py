@@ -1,0 +1,87 @@
+"""A bookie's cookie: which directories and which cluster its data belong to.
+
+The same text stands in ZooKeeper and as the file ``VERSION`` in each of the bookie's directories;
+where they differ, a disk is missing or strange, and the bookie must not start. Facts: ``Cookie`` of
+Apache BookKeeper; the message is ``CookieFormat`` of DataFormats.proto, in protobuf's text form.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from geminga_protocol.records.encodings.text_records import parse_text, render_text, text_of_bytes
+from geminga_protocol.records.errors import MalformedRecord, UnsupportedRecord
+from geminga_protocol.records.ledgers.ledger_metadata import LEDGERS_PATH
+from geminga_protocol.records.ledgers_pb2 import CookieFormat
+
+COOKIES_PATH = f"{LEDGERS_PATH}/cookies"
+COOKIE_FILE_NAME = "VERSION"
+LAYOUT_VERSION = 5
+
+_LAYOUT_VERSION_MIN = 4
+_LAYOUT_VERSION = re.compile(r"\d{1,9}", re.ASCII)
+_RECORD = "cookie"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cookie:
+    """What a bookie was formatted with. Paths are as configured, in the order of configuration.
+
+    ``instance_id`` names the cluster (``/ledgers/INSTANCEID``); ``index_dirs`` is empty where the
+    index lies with the ledgers.
+    """
+
+    bookie_id: str
+    journal_dirs: tuple[str, ...]
+    ledger_dirs: tuple[str, ...]
+    instance_id: str = ""
+    index_dirs: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """The bytes of the node and of the file."""
+        message = CookieFormat(
+            bookieHost=self.bookie_id,
+            journalDir=",".join(self.journal_dirs),
+            ledgerDirs=_encode_dirs(self.ledger_dirs),
+        )
+        if self.instance_id:
+            message.instanceId = self.instance_id
+        if self.index_dirs:
+            message.indexDirs = _encode_dirs(self.index_dirs)
+        return f"{LAYOUT_VERSION}\n{render_text(message)}".encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Read a node or a file. Raises ``MalformedRecord``, or ``UnsupportedRecord`` if old."""
+        version, _, text = text_of_bytes(value, _RECORD).partition("\n")
+        if not _LAYOUT_VERSION.fullmatch(version):
+            raise MalformedRecord(_RECORD, "no layout version in the first line")
+        if int(version) < _LAYOUT_VERSION_MIN:
+            raise UnsupportedRecord(_RECORD, f"layout version {version}")
+        message = parse_text(CookieFormat, text, _RECORD)
+        return cls(
+            bookie_id=message.bookieHost,
+            journal_dirs=tuple(message.journalDir.split(",")),
+            ledger_dirs=_decode_dirs(message.ledgerDirs),
+            instance_id=message.instanceId,
+            index_dirs=_decode_dirs(message.indexDirs) if message.indexDirs else (),
+        )
+
+
+def cookie_path(bookie_id: str) -> str:
+    """The node of a bookie's cookie."""
+    return f"{COOKIES_PATH}/{bookie_id}"
+
+
+def _encode_dirs(dirs: tuple[str, ...]) -> str:
+    """Their number, then each, between tabs."""
+    return "\t".join((str(len(dirs)), *dirs))
+
+
+def _decode_dirs(text: str) -> tuple[str, ...]:
+    count, *dirs = text.split("\t")
+    if count != str(len(dirs)):
+        raise MalformedRecord(_RECORD, f"{len(dirs)} directories, announced as {count!r}")
+    return tuple(dirs)

@@ -1,0 +1,1 @@
+"""Records about a Pulsar cluster: its brokers, tenants, namespaces, and who owns which bundle."""

@@ -1,0 +1,152 @@
+"""What a broker says of itself while it lives, and who leads the brokers.
+
+Facts: ``LocalBrokerData``, ``LeaderBroker``, ``TimeAverageBrokerData`` and ``BundleData`` of Apache
+Pulsar, as its modular load manager writes them. A broker's id is ``host:port`` of its HTTP address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from geminga_protocol.records.encodings.json_records import JsonRecord
+
+BROKERS_PATH = "/loadbalance/brokers"
+LEADER_PATH = "/loadbalance/leader"
+TIME_AVERAGES_PATH = "/loadbalance/broker-time-average"
+BUNDLE_DATA_PATH = "/loadbalance/bundle-data"
+
+LOAD_MANAGER_CLASS = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+LOAD_REPORT_TYPE = "LocalBrokerData"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceUsage(JsonRecord):
+    """How much of one resource is used. A limit that is not positive means: unknown."""
+
+    usage: float = 0.0
+    limit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvertisedListener(JsonRecord):
+    """The addresses of one named listener."""
+
+    broker_service_url: str | None = None
+    broker_service_url_tls: str | None = None
+    broker_http_url: str | None = None
+    broker_https_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleStats(JsonRecord):
+    """The load of one bundle: rates in messages and bytes a second, counts, cache in bytes."""
+
+    msg_rate_in: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_out: float = 0.0
+    consumer_count: int = 0
+    producer_count: int = 0
+    topics: int = 0
+    cache_size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalBrokerData(JsonRecord):
+    """A live broker: its addresses and its load, by which the leader places bundles.
+
+    Usage of CPU is in percent of one core, of memory in MiB, of bandwidth in KiB a second;
+    times are Unix milliseconds; ``last_stats`` is by full bundle name.
+    """
+
+    web_service_url: str | None = None
+    web_service_url_tls: str | None = None
+    pulsar_service_url: str | None = None
+    pulsar_service_url_tls: str | None = None
+    persistent_topics_enabled: bool = True
+    non_persistent_topics_enabled: bool = True
+    cpu: ResourceUsage = field(default_factory=ResourceUsage)
+    memory: ResourceUsage = field(default_factory=ResourceUsage)
+    direct_memory: ResourceUsage = field(default_factory=ResourceUsage)
+    bandwidth_in: ResourceUsage = field(default_factory=ResourceUsage)
+    bandwidth_out: ResourceUsage = field(default_factory=ResourceUsage)
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    last_update: int = 0
+    last_stats: Mapping[str, BundleStats] = field(default_factory=dict)
+    num_topics: int = 0
+    num_bundles: int = 0
+    num_consumers: int = 0
+    num_producers: int = 0
+    bundles: tuple[str, ...] = ()
+    last_bundle_gains: tuple[str, ...] = ()
+    last_bundle_losses: tuple[str, ...] = ()
+    broker_version_string: str | None = None
+    protocols: Mapping[str, str] = field(default_factory=dict)
+    advertised_listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
+    load_manager_class_name: str | None = LOAD_MANAGER_CLASS
+    start_timestamp: int = 0
+    max_resource_usage: float = 0.0
+    load_report_type: str = LOAD_REPORT_TYPE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderBroker(JsonRecord):
+    """Which broker leads."""
+
+    broker_id: str | None = None
+    service_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeAverageBrokerData(JsonRecord):
+    """A broker's rates averaged over the last minutes and hours: messages and bytes a second."""
+
+    short_term_msg_throughput_in: float = 0.0
+    short_term_msg_throughput_out: float = 0.0
+    short_term_msg_rate_in: float = 0.0
+    short_term_msg_rate_out: float = 0.0
+    long_term_msg_throughput_in: float = 0.0
+    long_term_msg_throughput_out: float = 0.0
+    long_term_msg_rate_in: float = 0.0
+    long_term_msg_rate_out: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageAverages(JsonRecord):
+    """Rates of a bundle, averaged over its last ``max_samples`` reports: messages and bytes a
+    second. ``num_samples`` of them were seen so far."""
+
+    max_samples: int = 0
+    num_samples: int = 0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleData(JsonRecord):
+    """What the leader remembers of a bundle, whichever broker owns it."""
+
+    short_term_data: MessageAverages = field(default_factory=MessageAverages)
+    long_term_data: MessageAverages = field(default_factory=MessageAverages)
+    topics: int = 0
+
+
+def broker_path(broker_id: str) -> str:
+    """The node of a live broker."""
+    return f"{BROKERS_PATH}/{broker_id}"
+
+
+def time_average_path(broker_id: str) -> str:
+    """The node of a broker's averages, which outlives the broker."""
+    return f"{TIME_AVERAGES_PATH}/{broker_id}"
+
+
+def bundle_data_path(bundle: str) -> str:
+    """The node of what is remembered of a bundle (``tenant/namespace/0x…_0x…``)."""
+    return f"{BUNDLE_DATA_PATH}/{bundle}"

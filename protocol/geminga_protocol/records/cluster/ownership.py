@@ -1,0 +1,34 @@
+"""Who owns a bundle: the ephemeral node that makes a broker its owner.
+
+Facts: ``NamespaceEphemeralData`` of Apache Pulsar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from geminga_protocol.records.cluster.brokers import AdvertisedListener
+from geminga_protocol.records.encodings.json_records import JsonRecord
+
+OWNERSHIP_PATH = "/namespace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleOwner(JsonRecord):
+    """Where the owner serves clients (``native``: the binary protocol) and administrators.
+
+    ``disabled`` means that the owner is about to give the bundle up.
+    """
+
+    native_url: str | None = None
+    native_url_tls: str | None = None
+    http_url: str | None = None
+    http_url_tls: str | None = None
+    disabled: bool = False
+    advertised_listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
+
+
+def ownership_path(namespace: str, bundle: str) -> str:
+    """The node of a bundle; ``namespace`` is ``tenant/name``, ``bundle`` ``0x…_0x…``."""
+    return f"{OWNERSHIP_PATH}/{namespace}/{bundle}"

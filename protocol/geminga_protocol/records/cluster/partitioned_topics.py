@@ -1,0 +1,27 @@
+"""How many partitions a topic has; topics without partitions have no such node.
+
+Facts: ``PartitionedTopicMetadata`` of Apache Pulsar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from geminga_protocol.records.encodings.json_records import JsonRecord
+
+PARTITIONED_TOPICS_PATH = "/admin/partitioned-topics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionedTopicMetadata(JsonRecord):
+    """One partitioned topic. ``deleted`` stands while its partitions are being deleted."""
+
+    partitions: int = 0
+    deleted: bool = False
+    properties: Mapping[str, str] | None = None
+
+
+def partitioned_topic_path(namespace: str, domain: str, encoded_local_name: str) -> str:
+    """The node of a partitioned topic: ``namespace`` is ``tenant/name``, ``domain`` the scheme."""
+    return f"{PARTITIONED_TOPICS_PATH}/{namespace}/{domain}/{encoded_local_name}"

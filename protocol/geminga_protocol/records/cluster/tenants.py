@@ -1,0 +1,25 @@
+"""Who may do what in a tenant: the node above its namespaces.
+
+Facts: ``TenantInfoImpl`` of Apache Pulsar.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geminga_protocol.records.encodings.json_records import JsonRecord
+
+POLICIES_PATH = "/admin/policies"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantInfo(JsonRecord):
+    """The roles that administer a tenant, and the clusters its namespaces may be in."""
+
+    admin_roles: tuple[str, ...] = ()
+    allowed_clusters: tuple[str, ...] = ()
+
+
+def tenant_path(tenant: str) -> str:
+    """The node of a tenant; its children are its namespaces."""
+    return f"{POLICIES_PATH}/{tenant}"

@@ -1,0 +1,83 @@
+"""What a topic says of itself, beside what its namespace says of all its topics.
+
+Facts: ``TopicPolicies`` of Apache Pulsar 4.0, whose members are called otherwise than those of a
+namespace's ``Policies``; fields are called as those of ``Policies`` which they go before. It stands
+in events of the system topic ``__change_events``, in Avro, where delayed delivery is in three
+members that have one name here (``geminga_broker.topic_policies.events``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any
+
+from geminga_protocol.records.cluster.namespaces import (
+    AutoSubscriptionCreation,
+    BacklogQuota,
+    DelayedDelivery,
+    DispatchRate,
+    InactiveTopics,
+    PersistencePolicies,
+    PublishRate,
+    RetentionPolicies,
+    SubscribeRate,
+)
+from geminga_protocol.records.encodings.json_records import JsonRecord, Named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPolicies(JsonRecord):
+    """None, or nothing in it, is not said. ``other``, the policies that no field is for, stay as
+    they are."""
+
+    backlog_quota_map: Annotated[Mapping[str, BacklogQuota], Named("backLogQuotaMap")] = field(
+        default_factory=dict
+    )
+    topic_dispatch_rate: Annotated[DispatchRate | None, Named("dispatchRate")] = None
+    subscription_dispatch_rate: DispatchRate | None = None
+    replicator_dispatch_rate: DispatchRate | None = None
+    cluster_subscribe_rate: Annotated[SubscribeRate | None, Named("subscribeRate")] = None
+    publish_max_message_rate: Annotated[PublishRate | None, Named("publishRate")] = None
+    persistence: PersistencePolicies | None = None
+    retention: Annotated[RetentionPolicies | None, Named("retentionPolicies")] = None
+    deduplication_enabled: bool | None = None
+    deduplication_snapshot_interval_s: Annotated[
+        int | None, Named("deduplicationSnapshotIntervalSeconds")
+    ] = None
+    auto_subscription_creation_override: AutoSubscriptionCreation | None = None
+    message_ttl_s: Annotated[int | None, Named("messageTTLInSeconds")] = None
+    delayed_delivery: DelayedDelivery | None = None
+    inactive_topics: Annotated[InactiveTopics | None, Named("inactiveTopicPolicies")] = None
+    producers_per_topic_max: Annotated[int | None, Named("maxProducerPerTopic")] = None
+    consumers_per_topic_max: Annotated[int | None, Named("maxConsumerPerTopic")] = None
+    consumers_per_subscription_max: Annotated[int | None, Named("maxConsumersPerSubscription")] = (
+        None
+    )
+    subscriptions_per_topic_max: Annotated[int | None, Named("maxSubscriptionsPerTopic")] = None
+    subscription_types_enabled: tuple[str, ...] = ()
+    unacked_per_consumer_max: Annotated[int | None, Named("maxUnackedMessagesOnConsumer")] = None
+    unacked_per_subscription_max: Annotated[
+        int | None, Named("maxUnackedMessagesOnSubscription")
+    ] = None
+    compaction_threshold_bytes: Annotated[int | None, Named("compactionThreshold")] = None
+    schema_compatibility_strategy: str | None = None
+    schema_validation_enforced: bool | None = None
+    replication_clusters: tuple[str, ...] | None = None
+    # By subscription: of no meaning here. A broker of Apache's needs it where nothing is in it.
+    subscription_policies: Mapping[str, object] = field(default_factory=dict)
+
+
+NO_TOPIC_POLICIES = TopicPolicies()
+
+
+def nearer(local: TopicPolicies, for_all: TopicPolicies) -> TopicPolicies:
+    """What a topic says in this cluster goes before what it says in all, each policy for itself."""
+    if for_all == NO_TOPIC_POLICIES:
+        return local
+    said: dict[str, Any] = {
+        each.name: value
+        for each in fields(TopicPolicies)
+        if each.name != "other" and (value := getattr(local, each.name)) not in (None, (), {})
+    }
+    return replace(for_all, **said, other={**for_all.other, **local.other})

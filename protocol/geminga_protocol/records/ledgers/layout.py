@@ -1,0 +1,47 @@
+"""Where ledgers stand in ZooKeeper, as the plain BookKeeper client wants to be told.
+
+Pulsar's own driver neither writes nor reads this node; BookKeeper's client and shell do not start
+without it. Facts: ``LedgerLayout`` and ``HierarchicalLedgerManagerFactory`` of Apache BookKeeper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from geminga_protocol.records.errors import MalformedRecord, UnsupportedRecord
+from geminga_protocol.records.ledgers.ledger_metadata import LEDGERS_PATH
+
+LAYOUT_PATH = f"{LEDGERS_PATH}/LAYOUT"
+HIERARCHICAL_FACTORY = "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
+HIERARCHICAL_VERSION = 1
+
+_FORMAT_VERSION = 2
+_FORMAT_VERSIONS = (1, _FORMAT_VERSION)
+_RECORD = "ledger layout"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLayout:
+    """Which of BookKeeper's classes knows the paths (``ledger_path``'s are the default's)."""
+
+    factory: str = HIERARCHICAL_FACTORY
+    version: int = HIERARCHICAL_VERSION
+
+    def encode(self) -> bytes:
+        """The bytes of the node."""
+        return f"{_FORMAT_VERSION}\n{self.factory}:{self.version}".encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Read the node. Raises ``MalformedRecord``, or ``UnsupportedRecord`` if too new."""
+        try:
+            format_version, layout = value.decode().split("\n")[:2]
+            factory, version = layout.split(":")
+            record = cls(factory, int(version))
+            is_known = int(format_version) in _FORMAT_VERSIONS
+        except ValueError as error:
+            raise MalformedRecord(_RECORD, f"{value[:100]!r}") from error
+        if not is_known:
+            raise UnsupportedRecord(_RECORD, f"format version {format_version}")
+        return record

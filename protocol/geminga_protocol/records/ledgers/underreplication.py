@@ -1,0 +1,205 @@
+"""The marks of auto-recovery: which ledgers lack copies, who copies them, who looks for them, when
+all were last looked at, and the two knobs that operators turn.
+
+Facts: ``ZkLedgerUnderreplicationManager`` and ``ZkLedgerAuditorManager`` of Apache BookKeeper; the
+messages stand in DataFormats.proto. Layout, marks, locks and votes are in protobuf's text form, the
+times in its binary form.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from geminga_protocol.records.encodings.protobuf_records import parse_message
+from geminga_protocol.records.encodings.text_records import parse_text, render_text, text_of_bytes
+from geminga_protocol.records.errors import MalformedRecord, UnsupportedRecord
+from geminga_protocol.records.ledgers.ledger_metadata import LEDGER_ID_MAX, LEDGERS_PATH
+from geminga_protocol.records.ledgers_pb2 import (
+    AuditorVoteFormat,
+    CheckAllLedgersFormat,
+    LedgerRereplicationLayoutFormat,
+    LockDataFormat,
+    PlacementPolicyCheckFormat,
+    ReplicasCheckFormat,
+    UnderreplicatedLedgerFormat,
+)
+
+UNDERREPLICATION_PATH = f"{LEDGERS_PATH}/underreplication"
+UNDERREPLICATION_LAYOUT_PATH = f"{UNDERREPLICATION_PATH}/LAYOUT"
+MARKS_PATH = f"{UNDERREPLICATION_PATH}/ledgers"
+LOCKS_PATH = f"{UNDERREPLICATION_PATH}/locks"
+LAST_CHECK_PATH = f"{UNDERREPLICATION_PATH}/checkallledgersctime"
+LAST_PLACEMENT_CHECK_PATH = f"{UNDERREPLICATION_PATH}/placementpolicycheckctime"
+LAST_REPLICAS_CHECK_PATH = f"{UNDERREPLICATION_PATH}/replicascheckctime"
+# Auto-recovery rests while this node is there.
+DISABLED_PATH = f"{UNDERREPLICATION_PATH}/disable"
+# Seconds for which one lost bookie is waited for.
+LOST_BOOKIE_DELAY_PATH = f"{UNDERREPLICATION_PATH}/lostBookieRecoveryDelay"
+# The lowest of the sequential nodes below it is the auditor's; it holds the auditor's name itself.
+VOTES_PATH = f"{UNDERREPLICATION_PATH}/auditorelection"
+VOTE_PREFIX = "V_"
+# The same of Pulsar's own metadata driver, which elects by one ephemeral node; facts:
+# ``PulsarLedgerAuditorManager`` of Apache Pulsar.
+LEADER_PATH = f"{UNDERREPLICATION_PATH}/leader"
+# Marks stand so many levels below ``MARKS_PATH``.
+MARK_LEVELS = 4
+
+_LAYOUT = LedgerRereplicationLayoutFormat(type="BASIC", version=1)
+_MARK = "under-replication mark"
+_LAYOUT_RECORD = "under-replication layout"
+_LAST_CHECK = "time of the last check"
+_LAST_PLACEMENT_CHECK = "time of the last check of placement"
+_LAST_REPLICAS_CHECK = "time of the last check of replicas"
+_LOCK = "lock of an under-replicated ledger"
+_VOTE = "auditor's vote"
+_LEADER = "auditor's node"
+_DELAY = "lost bookie's grace"
+
+_VOTE_NAME = re.compile(rf"{VOTE_PREFIX}(-?\d{{1,10}})", re.ASCII)
+_MARK_NAME = re.compile(r"urL(\d{1,19})", re.ASCII)
+_DELAY_TEXT = re.compile(rb"\d{1,10}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnderreplicatedLedger:
+    """Why a ledger was marked: the bookies that lost it, and since when (Unix milliseconds)."""
+
+    missing_bookies: tuple[str, ...]
+    marked_at_ms: int | None = None
+
+    def encode(self) -> bytes:
+        """The bytes of the mark."""
+        message = UnderreplicatedLedgerFormat(replica=self.missing_bookies, ctime=self.marked_at_ms)
+        return render_text(message).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Read a mark. Raises ``MalformedRecord``."""
+        message = parse_text(UnderreplicatedLedgerFormat, text_of_bytes(value, _MARK), _MARK)
+        return cls(
+            missing_bookies=tuple(message.replica),
+            marked_at_ms=message.ctime if message.HasField("ctime") else None,
+        )
+
+
+def mark_path(ledger_id: int) -> str:
+    """The mark of a ledger, below four levels of its id in hexadecimal."""
+    assert 0 <= ledger_id <= LEDGER_ID_MAX
+    digits = f"{ledger_id:016x}"
+    levels = "/".join(digits[start : start + 4] for start in range(0, 16, 4))
+    return f"{MARKS_PATH}/{levels}/urL{ledger_id:010d}"
+
+
+def lock_path(ledger_id: int) -> str:
+    """The ephemeral node of the worker that copies a ledger."""
+    return f"{LOCKS_PATH}/urL{ledger_id:010d}"
+
+
+def marked_ledger_id(name: str) -> int | None:
+    """Which ledger a mark's or a lock's node is about, by its name; None for any other node."""
+    match = _MARK_NAME.fullmatch(name)
+    if match is None or int(match[1]) > LEDGER_ID_MAX:
+        return None
+    return int(match[1])
+
+
+def encode_lock(holder: str) -> bytes:
+    """The bytes of a lock: who copies the ledger, for people to read."""
+    return render_text(LockDataFormat(bookieId=holder)).encode()
+
+
+def decode_lock(value: bytes) -> str:
+    """Who holds a lock, empty where it does not say. Raises ``MalformedRecord``."""
+    return parse_text(LockDataFormat, text_of_bytes(value, _LOCK), _LOCK).bookieId
+
+
+def encode_vote(bookie_id: str) -> bytes:
+    """The bytes of a vote, and of ``VOTES_PATH`` once the voter is the auditor."""
+    return render_text(AuditorVoteFormat(bookieId=bookie_id)).encode()
+
+
+def votes_in_order(names: Iterable[str]) -> list[str]:
+    """Which of ``names`` are votes, the lowest first: that one is the auditor's."""
+    votes = [(int(match[1]), name) for name in names if (match := _VOTE_NAME.fullmatch(name))]
+    return [name for _, name in sorted(votes)]
+
+
+def decode_vote(value: bytes) -> str:
+    """Who voted for itself. Raises ``MalformedRecord``."""
+    return parse_text(AuditorVoteFormat, text_of_bytes(value, _VOTE), _VOTE).bookieId
+
+
+def encode_leader(bookie_id: str) -> bytes:
+    """The bytes of ``LEADER_PATH``: the auditor's name as JSON."""
+    return json.dumps(bookie_id).encode()
+
+
+def decode_leader(value: bytes) -> str:
+    """Who was elected. Raises ``MalformedRecord``."""
+    try:
+        name: object = json.loads(value)
+    except ValueError as error:
+        raise MalformedRecord(_LEADER, f"{value[:100]!r} is no JSON") from error
+    if not isinstance(name, str):
+        raise MalformedRecord(_LEADER, f"{value[:100]!r} is no name")
+    return name
+
+
+def encode_lost_bookie_delay(seconds: int) -> bytes:
+    """The bytes of ``LOST_BOOKIE_DELAY_PATH``: a decimal number."""
+    return b"%d" % seconds
+
+
+def decode_lost_bookie_delay(value: bytes) -> int:
+    """Seconds. Raises ``MalformedRecord``."""
+    if not _DELAY_TEXT.fullmatch(value):
+        raise MalformedRecord(_DELAY, f"{value[:100]!r} is no number of seconds")
+    return int(value)
+
+
+def encode_layout() -> bytes:
+    """The bytes of the layout node: the one layout there is."""
+    return render_text(_LAYOUT).encode()
+
+
+def check_layout(value: bytes) -> None:
+    """Raise ``UnsupportedRecord`` for another layout, ``MalformedRecord`` for none."""
+    text = text_of_bytes(value, _LAYOUT_RECORD)
+    layout = parse_text(LedgerRereplicationLayoutFormat, text, _LAYOUT_RECORD)
+    if layout != _LAYOUT:
+        raise UnsupportedRecord(_LAYOUT_RECORD, f"{layout.type} {layout.version}")
+
+
+def encode_last_check(checked_at_ms: int) -> bytes:
+    """The bytes of ``LAST_CHECK_PATH``: when the auditor last looked at every ledger."""
+    return CheckAllLedgersFormat(checkAllLedgersCTime=checked_at_ms).SerializeToString()
+
+
+def decode_last_check(value: bytes) -> int:
+    """Unix milliseconds of the last check, 0 for never. Raises ``MalformedRecord``."""
+    return parse_message(CheckAllLedgersFormat, value, _LAST_CHECK).checkAllLedgersCTime
+
+
+def encode_last_placement_check(checked_at_ms: int) -> bytes:
+    """The bytes of ``LAST_PLACEMENT_CHECK_PATH``."""
+    return PlacementPolicyCheckFormat(placementPolicyCheckCTime=checked_at_ms).SerializeToString()
+
+
+def decode_last_placement_check(value: bytes) -> int:
+    """Unix milliseconds of that check, 0 for never. Raises ``MalformedRecord``."""
+    parsed = parse_message(PlacementPolicyCheckFormat, value, _LAST_PLACEMENT_CHECK)
+    return parsed.placementPolicyCheckCTime
+
+
+def encode_last_replicas_check(checked_at_ms: int) -> bytes:
+    """The bytes of ``LAST_REPLICAS_CHECK_PATH``."""
+    return ReplicasCheckFormat(replicasCheckCTime=checked_at_ms).SerializeToString()
+
+
+def decode_last_replicas_check(value: bytes) -> int:
+    """Unix milliseconds of that check, 0 for never. Raises ``MalformedRecord``."""
+    return parse_message(ReplicasCheckFormat, value, _LAST_REPLICAS_CHECK).replicasCheckCTime

@@ -1,0 +1,147 @@
+"""Where a topic's schemas are kept: the node says in which ledger entries, the entries hold them.
+
+Facts: ``BookkeeperSchemaStorage`` and ``SchemaRegistryServiceImpl`` of Apache Pulsar; the messages
+stand in SchemaStorageFormat.proto and SchemaRegistryFormat.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self, cast
+
+from geminga_protocol.pulsar.enums import SchemaType
+from geminga_protocol.records import schemas_pb2
+from geminga_protocol.records.encodings.protobuf_records import parse_message
+from geminga_protocol.records.topics.managed_ledger import Position
+
+SCHEMAS_PATH = "/schemas"
+
+_LOCATOR = "schema locator"
+_ENTRY = "schema entry"
+_INFO = "schema info"
+
+# Of the version that the first entry of all names as the ones before it: there are none.
+NO_POSITION: Position = (-1, -1)
+# SchemaInfo numbers the types from 1 on, the commands from 0 on, both in the same order.
+_STORED_TYPE_OFFSET = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaIndex:
+    """One version: the entry that holds it, and the SHA-256 of its schema data."""
+
+    version: int
+    position: Position
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaLocator:
+    """A topic's node: the newest version, and every version so far (the newest included)."""
+
+    newest: SchemaIndex
+    versions: tuple[SchemaIndex, ...]
+
+    def encode(self) -> bytes:
+        """The bytes of the node."""
+        return schemas_pb2.SchemaLocator(
+            info=_message_of(self.newest), index=map(_message_of, self.versions)
+        ).SerializeToString()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Read the node. Raises ``MalformedRecord``."""
+        message = parse_message(schemas_pb2.SchemaLocator, value, _LOCATOR)
+        return cls(_index_of(message.info), _indexes_of(message.index))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEntry:
+    """One entry of a schema ledger: a version, and what was known of earlier ones."""
+
+    schema: bytes
+    versions: tuple[SchemaIndex, ...]
+
+    def encode(self) -> bytes:
+        """The payload of the entry."""
+        return schemas_pb2.SchemaEntry(
+            schema_data=self.schema, index=map(_message_of, self.versions)
+        ).SerializeToString()
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self:
+        """Read an entry's payload. Raises ``MalformedRecord``."""
+        message = parse_message(schemas_pb2.SchemaEntry, payload, _ENTRY)
+        return cls(message.schema_data, _indexes_of(message.index))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInfo:
+    """One version of a topic's schema, or the tombstone that says it was deleted (``is_deleted``).
+
+    ``user`` is the role that registered it, ``created_ms`` when that was.
+    """
+
+    schema_id: str
+    type: SchemaType
+    definition: bytes
+    created_ms: int
+    user: str = ""
+    is_deleted: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def encode(self) -> bytes:
+        """What ``SchemaEntry.schema`` holds."""
+        number = cast(
+            "schemas_pb2.SchemaInfo.SchemaType.ValueType", self.type + _STORED_TYPE_OFFSET
+        )
+        return schemas_pb2.SchemaInfo(
+            schema_id=self.schema_id,
+            user=self.user,
+            type=number,
+            schema=self.definition,
+            timestamp=self.created_ms,
+            deleted=self.is_deleted,
+            props=[
+                schemas_pb2.SchemaInfo.KeyValuePair(key=key, value=value)
+                for key, value in self.properties.items()
+            ],
+        ).SerializeToString()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Read what ``SchemaEntry.schema`` holds. Raises ``MalformedRecord``."""
+        message = parse_message(schemas_pb2.SchemaInfo, value, _INFO)
+        return cls(
+            message.schema_id,
+            SchemaType(message.type - _STORED_TYPE_OFFSET),
+            message.schema,
+            message.timestamp,
+            message.user,
+            message.deleted,
+            {pair.key: pair.value for pair in message.props},
+        )
+
+
+def schema_path(schema_id: str) -> str:
+    """The node of a topic's schemas; ``schema_id`` is ``tenant/namespace/encoded-topic``."""
+    return f"{SCHEMAS_PATH}/{schema_id}"
+
+
+def _message_of(index: SchemaIndex) -> schemas_pb2.IndexEntry:
+    ledger_id, entry_id = index.position
+    return schemas_pb2.IndexEntry(
+        version=index.version,
+        position=schemas_pb2.PositionInfo(ledgerId=ledger_id, entryId=entry_id),
+        hash=index.hash,
+    )
+
+
+def _index_of(message: schemas_pb2.IndexEntry) -> SchemaIndex:
+    position = message.position.ledgerId, message.position.entryId
+    return SchemaIndex(message.version, position, message.hash)
+
+
+def _indexes_of(messages: Iterable[schemas_pb2.IndexEntry]) -> tuple[SchemaIndex, ...]:
+    return tuple(_index_of(message) for message in messages)
