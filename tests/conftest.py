@@ -27,9 +27,9 @@ SPARK = "tests/integration/spark/"
 # The files that take longest, by far: whichever of them began last would be waited for.
 LONGEST = (
     SPARK,
-    "tests/integration/test_pytest_plugin.py",
-    "tests/integration/test_torture.py",
-    "tests/integration/test_wire_fuzz.py",
+    "tests/integration/client/test_pytest_plugin.py",
+    "tests/integration/stories/test_torture.py",
+    "tests/integration/wire/test_wire_fuzz.py",
     "tests/differential/",
 )
 

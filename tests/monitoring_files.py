@@ -10,7 +10,7 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent.parent / "docker" / "monitoring"
 RULES = (FOLDER / "prometheus" / "rules.yml").read_text()
-# What the parts of a real cluster showed; `tests/integration/test_monitoring.py` asks again.
+# The metrics that a real cluster showed; `tests/integration/brokers/test_monitoring.py` compares.
 RECORDED: dict[str, list[str]] = json.loads(
     (Path(__file__).parent / "golden" / "metric-names.json").read_text()
 )

@@ -64,9 +64,9 @@ MAY_IMPORT_THE_CLIENTS_INSIDE = {
     "tests/unit/geminga_functions/instance/brokers_in_memory.py": "its own messages",
     "tests/simulation/features/chunks.py": "it sends some of a message's chunks",
     "tests/simulation/features/stranger.py": "it says what no client of ours would",
-    "tests/simulation/planted.py": "bugs are planted in it",
-    "tests/simulation/planted_features.py": "the same",
-    "tests/simulation/reading.py": "readers, a channel each",
+    "tests/simulation/bugs/planted.py": "bugs are planted in it",
+    "tests/simulation/bugs/planted_features.py": "the same",
+    "tests/simulation/topics/reading.py": "readers, a channel each",
 }
 # Tests of something that is no single module, and what it is.
 MIRRORS_NO_MODULE = {

@@ -13,9 +13,9 @@ import pytest
 from tests.apache_java.marking import pulsar_home_or_skip
 from tests.apache_java.pulsar_broker import HOST, START_TIMEOUT_S, pulsar_broker
 from tests.bookkeeper.java_bookkeeper import JavaBookKeeper
-from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
-from tests.integration.part_process import command, running, wait_for_words
+from tests.integration.processes.cluster_process import StandaloneProcess
+from tests.integration.processes.part_process import command, running, wait_for_words
 from tests.integration.waiting import eventually
 
 from geminga_cli.ports import ReservedPort

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.apache_java.marking import pulsar_home_or_skip
-from tests.integration.function_instances import Functions, publish, results
+from tests.integration.processes.function_instances import Functions, publish, results
 
 import geminga
 import geminga_functions

@@ -25,8 +25,8 @@ from tests.apache_java.java import NotRun
 from tests.compat.clients import Broker
 from tests.compat.geo_pulsar import NAME as APACHE
 from tests.compat.geo_pulsar import GeoPulsar
-from tests.integration.cluster_process import ClusterProcess
 from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
+from tests.integration.processes.cluster_process import ClusterProcess
 from tests.integration.waiting import eventually
 
 from geminga_broker.replication.config import ReplicationConfig

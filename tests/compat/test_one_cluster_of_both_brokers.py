@@ -17,8 +17,8 @@ from tests.apache_java.marking import pulsar_home_or_skip
 from tests.apache_java.pulsar_broker import HOST, pulsar_broker
 from tests.compat.clients import Broker
 from tests.compat.pulsar_admin import PulsarAdmin
-from tests.integration.cluster_process import ClusterProcess
 from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
+from tests.integration.processes.cluster_process import ClusterProcess
 from tests.integration.waiting import eventually
 
 from geminga_broker.admin.bundle_calls import BundleCalls

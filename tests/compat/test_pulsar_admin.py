@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import pytest
 from tests.compat.pulsar_admin import PulsarAdmin
-from tests.integration.cluster_process import StandaloneProcess
-from tests.integration.function_workers import BETTER, GOOD, Workers, two_workers
+from tests.integration.processes.cluster_process import StandaloneProcess
+from tests.integration.processes.function_workers import BETTER, GOOD, Workers, two_workers
 
 from pytest_geminga.clusters import Cluster
 

@@ -16,8 +16,8 @@ from google.protobuf.struct_pb2 import Struct, Value
 from tests.apache_java.marking import pulsar_home_or_skip
 from tests.apache_java.pulsar_broker import HOST, pulsar_broker
 from tests.compat.clients import Broker, Letter, Reading, Writing, official, ours
-from tests.integration.cluster_process import StandaloneProcess
-from tests.integration.part_process import running, wait_for_words
+from tests.integration.processes.cluster_process import StandaloneProcess
+from tests.integration.processes.part_process import running, wait_for_words
 
 from geminga import (
     AutoConsumeSchema,

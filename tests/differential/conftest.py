@@ -11,7 +11,7 @@ from tests.differential.comparison import difference
 from tests.differential.scenario import Scenario, run_all, run_patiently
 from tests.differential.transcript import Line
 from tests.differential.world import prepare, warm_up
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.processes.cluster_process import StandaloneProcess
 
 
 @pytest.fixture(scope="session")

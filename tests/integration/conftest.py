@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster_process import (
-    ROOT,
+from tests.integration.processes.cluster_process import (
     STANDALONE,
     ClusterProcess,
     StandaloneProcess,
 )
-from tests.integration.function_instances import Functions
+from tests.integration.processes.function_instances import Functions
+from tests.project_files import ROOT
 
 import geminga
 from pytest_geminga.clusters import Cluster

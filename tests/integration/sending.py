@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pulsar
-from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import SEND_TIMEOUT_MS
+from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 

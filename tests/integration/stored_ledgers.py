@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from tests.integration.bookie_process import zookeeper_of
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.processes.bookie_process import zookeeper_of
+from tests.integration.processes.cluster_process import StandaloneProcess
 
 from geminga_autorecovery.copies import Copies
 from geminga_autorecovery.live_bookies import LiveBookies, read_live_bookies

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.apache_java.java import NotRun, compiled
 from tests.apache_java.marking import mark_java
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.java_client.themes import JARS, PROGRAMS, Themes
 
 from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR

@@ -21,12 +21,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from tests.project_files import ROOT
 from tests.simulation.all_stories import tell_all_stories
-from tests.simulation.branches import PACKAGES, ROOT, survey
-from tests.simulation.rarely_entered import RARELY
+from tests.simulation.coverage.branches import PACKAGES, survey
+from tests.simulation.coverage.rarely_entered import RARELY
+from tests.simulation.coverage.unreachable import reason
 from tests.simulation.seeds import SHARES, shares_of
 from tests.simulation.stories import STORIES, tell_story
-from tests.simulation.unreachable import reason
 
 from geminga_cli.commands.simulate import add_seed_options, request_of
 from geminga_scenarios.console import Request, Story, run_story

@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.project_files import ROOT
 
 from geminga_cli.main import main
 from geminga_scenarios.campaign import Campaign
 from geminga_scenarios.scenario import Setup, run, tell_scenario
 from geminga_scenarios.telling import Orders
 
-GUIDE = Path(__file__).parents[2] / "docs" / "simulation.md"
+GUIDE = ROOT / "docs" / "simulation.md"
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SEEDS = range(4)
 # One of them bills an order twice.

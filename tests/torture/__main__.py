@@ -17,7 +17,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.integration.cluster_process import STANDALONE, ClusterProcess, StandaloneProcess
+from tests.integration.processes.cluster_process import (
+    STANDALONE,
+    ClusterProcess,
+    StandaloneProcess,
+)
 from tests.torture.geo import GeoSiege, besiege_clusters, three_clusters
 from tests.torture.siege import (
     CLUSTER_OPTIONS,

@@ -22,8 +22,9 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.integration.cluster_process import READY, ClusterProcess
-from tests.integration.geo_clusters import (
+from tests.integration.official_client import client_of
+from tests.integration.processes.cluster_process import READY, ClusterProcess
+from tests.integration.processes.geo_clusters import (
     NAMESPACE,
     addresses,
     backlogs,
@@ -31,7 +32,6 @@ from tests.integration.geo_clusters import (
     introduce,
     replicate,
 )
-from tests.integration.official_client import client_of
 from tests.integration.waiting import eventually
 from tests.torture.links import Cut, Cutter, link, link_cuts
 from tests.torture.load import (

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Self
 
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.processes.cluster_process import StandaloneProcess
 
 # Parts in the order in which they die, with pauses between. A broker whose bookie died before it
 # holds messages that nobody has; one that dies again is met while it recovers.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import combinations
 
-from tests.integration.cluster_process import ClusterProcess
+from tests.integration.processes.cluster_process import ClusterProcess
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from statistics import median
 
-from tests.integration.cluster_process import ClusterProcess, StandaloneProcess
 from tests.integration.official_client import client_of
+from tests.integration.processes.cluster_process import ClusterProcess, StandaloneProcess
 from tests.torture.journal import Journal, histories_of
 from tests.torture.load import CONFIRM_S_MAX, READ_TIMEOUT_MS, TOPICS, Load, drain, read_back
 from tests.torture.owners import OwnerChecker
@@ -42,7 +42,7 @@ SLOWEST = 5
 # What is run instead of a cluster where brokers are parted from ZooKeeper, and instead of a
 # standalone where there are power cuts.
 WIRED = ("tests.torture.wires",)
-FRAGILE = ("tests.integration.standalone_with", "tests.torture.fragile_bookie")
+FRAGILE = ("tests.integration.processes.standalone_with", "tests.torture.fragile_bookie")
 
 # Starts the cluster on the same data, the first time and again.
 Start = Callable[[], StandaloneProcess]

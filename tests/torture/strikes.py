@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-from tests.integration.cluster_process import StandaloneProcess, is_running
+from tests.integration.processes.cluster_process import StandaloneProcess, is_running
 from tests.integration.waiting import eventually
 from tests.torture.fragile_disk import Notes, cut_power
 from tests.torture.wires import Wires

@@ -13,8 +13,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pulsar
-from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
+from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.integration.rest import rest
 from tests.torture.killer import Killer
 from tests.torture.passage import (

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.conftest import StartStandalone
 from tests.integration.official_client import client_of
+from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 

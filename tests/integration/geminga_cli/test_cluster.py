@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pulsar
 import pytest
-from tests.integration.cluster_process import ClusterProcess, StandaloneProcess, is_running
 from tests.integration.official_client import client_of
+from tests.integration.processes.cluster_process import (
+    ClusterProcess,
+    StandaloneProcess,
+    is_running,
+)
 
 PARTS = ["zookeeper", "bookie", "broker", "broker-2", "proxy"]
 RECEIVE_TIMEOUT_MS = 60_000

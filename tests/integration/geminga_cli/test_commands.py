@@ -9,8 +9,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess
-from tests.integration.part_process import command, running, wait_for_words
+from tests.integration.processes.cluster_process import FREE_PORTS, StandaloneProcess
+from tests.integration.processes.part_process import command, running, wait_for_words
 
 from geminga_cli.ports import ReservedPort
 

@@ -14,7 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess, listening_addresses
+from tests.integration.processes.cluster_process import (
+    FREE_PORTS,
+    StandaloneProcess,
+    listening_addresses,
+)
 from tests.integration.waiting import eventually
 
 from geminga_cli.supervisor.console import Tools, next_steps

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pulsar
 import pytest
-from tests.integration.cluster_process import (
+from tests.integration.official_client import client_of
+from tests.integration.processes.cluster_process import (
     FREE_PORTS,
     StandaloneProcess,
     StartFailed,
     is_running,
 )
-from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 

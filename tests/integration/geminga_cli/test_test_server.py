@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import is_running
+from tests.integration.processes.cluster_process import is_running
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 

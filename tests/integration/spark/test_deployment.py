@@ -9,8 +9,9 @@ import venv
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import ROOT, StandaloneProcess
+from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.integration.rest import rest
+from tests.project_files import ROOT
 
 import geminga.sync
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.cluster_process import listening_addresses
+from tests.integration.processes.cluster_process import listening_addresses
 from tests.integration.spark.jvm import jvm_pid
 
 from pyspark_geminga.java_home import java_home

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.processes.cluster_process import StandaloneProcess
 
 import geminga.sync
 from pyspark_geminga.java_home import java_home

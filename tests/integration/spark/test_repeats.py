@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.integration.rest import rest
 
 from geminga import Client, Opening, Reader

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.integration.rest import rest
 from tests.integration.spark.rows import Row, frame
 

@@ -26,8 +26,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
-from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
+from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 from tests.performance.processes import ProcessTree

@@ -20,7 +20,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.integration.rest import metric, rest
 from tests.integration.waiting import eventually
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.processes.cluster_process import StandaloneProcess
 
 from pyspark_geminga.access import ACCESS_OPTIONS
 from pyspark_geminga.sink.options import SINK_OPTIONS

@@ -21,7 +21,7 @@ from tests.simulation.features.stage import (
     opened,
     taking,
 )
-from tests.simulation.reading import channels
+from tests.simulation.topics.reading import channels
 
 from geminga import Client, ClientError, Consumer, Message, MessageId, Opening
 from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions

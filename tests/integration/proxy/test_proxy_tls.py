@@ -1,0 +1,71 @@
+"""A proxy that reaches its brokers with TLS, for clients that need not know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pulsar
+import pytest
+from tests.integration.official_client import client_of
+from tests.integration.processes.cluster_process import StandaloneProcess
+from tests.integration.processes.proxy_process import proxy_of
+from tests.integration.rest import rest
+from tests.unit.geminga.certificates import Authority
+
+StartStandalone = Callable[..., StandaloneProcess]
+HOST = "127.0.0.1"
+TOPIC = "persistent://public/default/proxy-broker-tls"
+RECEIVE_MS = 60_000
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def cluster(
+    authority: Authority, start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
+) -> StandaloneProcess:
+    """One whose broker has a certificate for its address, not for ``localhost``."""
+    settings = {
+        "PORT_TLS": "0",
+        "WEB_PORT_TLS": "0",
+        "TLS__CERTIFICATE_FILE": str(authority.issue("broker", HOST)),
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(f"GEMINGA_BROKER_{name}", value)
+    return start_standalone()
+
+
+def test_connections_to_brokers_are_secured(
+    cluster: StandaloneProcess, authority: Authority, tmp_path: Path
+) -> None:
+    broker = cluster.endpoints["broker"]
+    secured = "--broker-tls-enabled", "--broker-tls-trust-file", str(authority.trust_file)
+    zookeeper = "--zookeeper", str(cluster.endpoints["zookeeper"]["address"])
+    body = b"secret" * 100_000  # several records of TLS, and of the kernel's buffers
+    with proxy_of(tmp_path / "log", *zookeeper, *secured) as proxy:
+        with client_of(proxy.service_url) as client:
+            consumer = client.subscribe(TOPIC, "s")
+            client.create_producer(TOPIC).send(body)
+            assert consumer.receive(RECEIVE_MS).data() == body
+        assert rest(proxy.web_url, "GET", "/admin/v2/clusters") == (200, ["standalone"])
+
+    by_name = (
+        *("--broker-service-url-tls", str(broker["pulsar_tls"]).replace(HOST, "localhost")),
+        *("--broker-web-service-url-tls", str(broker["web_tls"]).replace(HOST, "localhost")),
+    )
+    with proxy_of(tmp_path / "named", *by_name, *secured) as proxy:
+        # A certificate for another host ends lookups and REST alike.
+        client = pulsar.Client(proxy.service_url, operation_timeout_seconds=2)
+        with closing(client), pytest.raises(pulsar.PulsarException):
+            client.create_producer(TOPIC)
+        assert rest(proxy.web_url, "GET", "/admin/v2/clusters")[0] == 502
+    unchecked = (*by_name, *secured, "--no-broker-tls-check-hostname")
+    with proxy_of(tmp_path / "unchecked", *unchecked) as proxy:
+        assert rest(proxy.web_url, "GET", "/admin/v2/clusters") == (200, ["standalone"])
+        with client_of(proxy.service_url) as client:
+            client.create_producer(TOPIC).send(b"hello")

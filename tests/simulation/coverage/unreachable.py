@@ -1,0 +1,314 @@
+"""The error branches that no story can come to, and why: unit tests and those of real servers do.
+
+A name is that of a module and all below it, of a class or a function (``module:function``), or of
+one branch (``module:function:what``), as ``Branch`` prints it; the longest that fits counts. What
+is entered though its name is here, ``test_sometimes.py`` finds: the reason is wrong then. It also
+finds a new branch that no seed of a thousand comes to: let a story come to it, or name it here.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.coverage.error_branches import Branch
+
+AUTH = "everything is allowed"
+CLUSTERS = "what REST changes in ZooKeeper, which no story does"
+CODE = "catches mistakes of the program itself, for the log"
+CONFIG = "a setting, or a place in a cluster, that no story has"
+CORRUPT = "bytes that no fault writes"
+CRYPTO = "nothing is encrypted"
+FILES = "real files"
+HTTP = "no HTTP"
+LIMITS = "a limit that no story comes near"
+INSTANT = "somebody deletes a ledger between its making and its log's naming it"
+MISUSE = "what only a mistaken program asks for"
+PROCESSES = "a real process"
+THREADS = "no threads"
+TLS = "no TLS"
+USERS = "functions of users, which no story runs"
+VALUES = "judges values alone: nothing fails, moves or waits there"
+WIRE = "bytes that nobody sends who keeps to the protocol"
+
+UNREACHABLE: dict[str, str] = {
+    "geminga._channels.channel:Channels.__init__": MISUSE,
+    "geminga._channels.pending_sends": WIRE,
+    "geminga._channels.producer_channel:ProducerChannel._answer": CODE,
+    "geminga._channels.producer_channel:ProducerChannel._settle": WIRE,
+    "geminga._http": HTTP,
+    "geminga._loop_thread": THREADS,
+    "geminga._transport.connection:Connection._answer": AUTH,
+    "geminga._transport.connection:Connection.data_received": WIRE,
+    "geminga._transport.connection:Connection.request:raise RequestTooLarge": LIMITS,
+    "geminga._transport.connection_pool:ConnectionPool._connect_tls": TLS,
+    "geminga._transport.connection_pool:ConnectionPool._shake_hands:except ssl.SSLError": TLS,
+    "geminga._transport.connection_pool:ConnectionPool._shake_hands:raise handshake_failed": TLS,
+    "geminga._transport.http_lookup": HTTP,
+    "geminga._transport.lookup:Lookup._route:raise NotConnected": CONFIG,
+    "geminga._transport.lookup:Lookup._route:raise _failed_without_reason": WIRE,
+    "geminga._transport.lookup:Lookup.partitions:raise _failed_without_reason": WIRE,
+    "geminga._transport.requests": LIMITS,
+    "geminga._transport.service_urls": VALUES,
+    "geminga.arrow": VALUES,
+    "geminga.authentication": AUTH,
+    "geminga.compression": VALUES,
+    "geminga.consumers.chunks:PendingChunks.add": LIMITS,
+    "geminga.consumers.entries": WIRE,
+    "geminga.consumers.entries:BodyOpener.open:raise DecryptionFailed": CRYPTO,
+    "geminga.consumers.entries:EntryOpener.open:except DecryptionFailed": CRYPTO,
+    "geminga.consumers.entry_reader:_raw_entry": WIRE,
+    "geminga.consumers.table_view:TableRows._apply": CODE,
+    "geminga.consumers.topic_consumer:TopicConsumer._open_after": MISUSE,
+    "geminga.consumers.topic_consumer:TopicConsumer.acknowledge_up_to": MISUSE,
+    "geminga.consumers.topic_group:TopicGroup._join": CODE,
+    "geminga.consumers.topic_group:TopicGroup.topic_of": MISUSE,
+    "geminga.consumers.topic_sources:namespace_and_rest": VALUES,
+    "geminga.consumers.values": WIRE,
+    "geminga.decryption": CRYPTO,
+    "geminga.encryption": CRYPTO,
+    "geminga.key_wrapping": CRYPTO,
+    "geminga.messages": VALUES,
+    "geminga.producers.topic_producer:TopicProducer._check_size": MISUSE,
+    "geminga.producers.topic_producer:TopicProducer._tell": CODE,
+    "geminga.producers.topic_producer:TopicProducer.submit_batch:raise MessageTooLarge": MISUSE,
+    "geminga.schemas": VALUES,
+    "geminga.sync": THREADS,
+    "geminga.tls": TLS,
+    "geminga_autorecovery.controls:last_check_ms:except MalformedRecord": CORRUPT,
+    "geminga_autorecovery.controls:lost_bookie_delay_of": CORRUPT,
+    "geminga_autorecovery.copies:_code_words": CORRUPT,
+    "geminga_autorecovery.fragments": CORRUPT,
+    "geminga_autorecovery.marks:_decode": CORRUPT,
+    "geminga_autorecovery.part": PROCESSES,
+    "geminga_autorecovery.repair_plan:with_replacements:raise FragmentChanged": MISUSE,
+    "geminga_autorecovery.worker:ReplicationWorker._repair_claimed:except Exception": CODE,
+    "geminga_bookie.admin": HTTP,
+    "geminga_bookie.bookie:Bookie._require_index": FILES,
+    "geminga_bookie.bookie:Bookie.force_gc": HTTP,
+    "geminga_bookie.disks.identity:_agreed_cookie:raise CookieMismatch": CONFIG,
+    "geminga_bookie.disks.identity:_bookie_id": CONFIG,
+    "geminga_bookie.disks.identity:_check_counts": CONFIG,
+    "geminga_bookie.disks.identity:_registered_cookie:except MalformedRecord": CORRUPT,
+    "geminga_bookie.disks.identity:_registered_cookie:raise CorruptFile": CORRUPT,
+    "geminga_bookie.disks.identity:_require_no_data": CONFIG,
+    "geminga_bookie.disks.identity:establish_identity": CONFIG,
+    "geminga_bookie.disks.paths": FILES,
+    "geminga_bookie.disks.space_watch": FILES,
+    "geminga_bookie.formats": CORRUPT,
+    "geminga_bookie.garbage.ledger_deletion:LedgerDeletion._catch_up:raise StrangeCluster": CONFIG,
+    "geminga_bookie.journal.journal:Journal._write_groups:except Exception": CODE,
+    "geminga_bookie.journal.journals:_number_in": CORRUPT,
+    "geminga_bookie.journal.journals:in_order": CONFIG,
+    "geminga_bookie.part": PROCESSES,
+    "geminga_bookie.registration:Registration._register_when_wanted:except Exception": CODE,
+    "geminga_bookie.sessions.long_polls:LongPolls.wait": LIMITS,
+    "geminga_bookie.sessions.rare_requests": WIRE,
+    "geminga_bookie.sessions.session:Session._authorize": AUTH,
+    "geminga_bookie.sessions.session:Session._decide": WIRE,
+    "geminga_bookie.sessions.session:Session._secure": TLS,
+    "geminga_bookie.sessions.session:Session.data_received": WIRE,
+    "geminga_bookie.sessions.v3:_require_sense": WIRE,
+    "geminga_bookie.sessions.v3_adds:V3Adds.add:raise BadRequest": WIRE,
+    "geminga_bookie.sessions.v3_adds:V3Adds.write_lac:raise BadRequest": WIRE,
+    "geminga_bookie.sessions.v3_adds:_require_master_key": MISUSE,
+    "geminga_bookie.sessions.v3_reads:V3Reads._fence:raise WrongMasterKey": MISUSE,
+    "geminga_bookie.sessions.v3_reads:V3Reads.read:raise BadRequest": WIRE,
+    "geminga_bookie.storage.checkpoint:Checkpointer._try:except Exception": CODE,
+    "geminga_bookie.storage.rocks_store": FILES,
+    "geminga_bookie.storage.storage:Storage._open": MISUSE,
+    "geminga_broker.admin": HTTP,
+    "geminga_broker.administration": HTTP,
+    "geminga_broker.compaction.entries": WIRE,
+    "geminga_broker.delayed.deliver_at": WIRE,
+    "geminga_broker.functions_worker": PROCESSES,
+    "geminga_broker.health": HTTP,
+    "geminga_broker.managed_ledger.broker_entry_metadata:_number": WIRE,
+    "geminga_broker.managed_ledger.broker_entry_metadata:index_of": WIRE,
+    "geminga_broker.managed_ledger.cursor_store:CursorStore.create": MISUSE,
+    "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._append_all:except EntryTooLarge": MISUSE,  # noqa: E501
+    "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._append_all:raise NotAllowed": MISUSE,  # noqa: E501
+    "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._use": INSTANT,
+    "geminga_broker.managed_ledger.payloads": WIRE,
+    "geminga_broker.ownership.address": CONFIG,
+    "geminga_broker.ownership.bundles": VALUES,
+    "geminga_broker.ownership.clusters": CONFIG,
+    "geminga_broker.ownership.listeners": CONFIG,
+    "geminga_broker.ownership.split:split_boundaries:raise UnknownSplitAlgorithm": VALUES,
+    "geminga_broker.part": PROCESSES,
+    "geminga_broker.policies.auto_creation": VALUES,
+    "geminga_broker.policies.backlog": VALUES,
+    "geminga_broker.policies.compaction": VALUES,
+    "geminga_broker.policies.delayed": VALUES,
+    "geminga_broker.policies.dispatching": VALUES,
+    "geminga_broker.policies.follower:PolicyFollower._bring:except MalformedRecord": WIRE,
+    "geminga_broker.policies.inactivity": VALUES,
+    "geminga_broker.policies.publishing": VALUES,
+    "geminga_broker.policies.schemas": VALUES,
+    "geminga_broker.policies.storage": VALUES,
+    "geminga_broker.policies.subscribing": VALUES,
+    "geminga_broker.replication.remote_clusters:RemoteClusters._record:except MalformedRecord": CORRUPT,  # noqa: E501
+    "geminga_broker.replication.remote_clusters:RemoteClusters._record:raise ClusterUnreachable (2)": CORRUPT,  # noqa: E501
+    "geminga_broker.replication.remote_clusters:RemoteClusters.rest": HTTP,
+    "geminga_broker.replication.remote_topics": HTTP,
+    "geminga_broker.replication.replicator:Replicator._take": WIRE,
+    "geminga_broker.schemas.avro_binary": VALUES,
+    "geminga_broker.schemas.judging": VALUES,
+    "geminga_broker.sessions.connection": WIRE,
+    "geminga_broker.sessions.consuming:ConsumerCommands._authorized:raise InvalidRequest (2)": AUTH,
+    "geminga_broker.sessions.consuming:ConsumerCommands._handle_flow": WIRE,
+    "geminga_broker.sessions.handshake": AUTH,
+    "geminga_broker.sessions.lookups": LIMITS,
+    "geminga_broker.sessions.publishing:ProducerCommands._find": WIRE,
+    "geminga_broker.sessions.publishing:ProducerCommands._hand_over": LIMITS,
+    "geminga_broker.sessions.publishing:ProducerCommands.publish_unusual": WIRE,
+    "geminga_broker.sessions.publishing:ProducerCommands.take_sends": WIRE,
+    "geminga_broker.sessions.requests:Requests._run:except Exception": CODE,
+    "geminga_broker.sessions.schemas:schema_of": VALUES,
+    "geminga_broker.sessions.session:Session._close_moved": CONFIG,
+    "geminga_broker.sessions.topic_listing": VALUES,
+    "geminga_broker.subscriptions.distribution.chunk_receivers": WIRE,
+    "geminga_broker.subscriptions.distribution.hash_ranges": MISUSE,
+    "geminga_broker.subscriptions.distribution.key_shared_policy": MISUSE,
+    "geminga_broker.subscriptions.rate_limiter:RateLimiter._call": CODE,
+    "geminga_broker.subscriptions.volatile_subscription": MISUSE,
+    "geminga_broker.topic_policies": HTTP,
+    "geminga_broker.topics.consuming.admission:Admission.check": CONFIG,
+    "geminga_broker.topics.consuming.admission:Admission.check_consumers:raise ConsumerBusy": CONFIG,  # noqa: E501
+    "geminga_broker.topics.consuming.admission:Admission.check_consumers:raise ConsumerBusy (2)": CONFIG,  # noqa: E501
+    "geminga_broker.topics.consuming.admission:Admission.check_subscriptions": CONFIG,
+    "geminga_broker.topics.consuming.admission:Admission.check_use": CONFIG,
+    "geminga_broker.topics.consuming.volatile_subscriptions": MISUSE,
+    "geminga_broker.topics.producing.deduplication:Deduplication._restore_stored": WIRE,
+    "geminga_broker.topics.producing.deduplication:Deduplication._take_one": LIMITS,
+    "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:raise StorageUnavailable": LIMITS,  # noqa: E501
+    "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise InvalidRequest": CRYPTO,
+    "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise ProducerBusy": CONFIG,
+    "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise ProducerBusy (2)": CONFIG,
+    "geminga_broker.topics.producing.publish_gate:_take_allowed:except NotAllowed": LIMITS,
+    "geminga_broker.topics.producing.replicated:_take": LIMITS,
+    "geminga_broker.topics.producing.replicated:take_positions": WIRE,
+    "geminga_broker.topics.producing.sequence_ids": WIRE,
+    "geminga_broker.topics.topic:Topic.managed_ledger": MISUSE,
+    "geminga_broker.topics.topic:Topic.part": MISUSE,
+    "geminga_broker.topics.topic_schemas": VALUES,
+    "geminga_cluster.clusters": CLUSTERS,
+    "geminga_cluster.initialize:check_initialized": PROCESSES,
+    "geminga_cluster.namespaces:Namespaces.create": CLUSTERS,
+    "geminga_cluster.namespaces:Namespaces.delete": CLUSTERS,
+    "geminga_cluster.namespaces:Namespaces.names": CLUSTERS,
+    "geminga_cluster.namespaces:Namespaces.update:raise RecordContended": CLUSTERS,
+    "geminga_cluster.partitioned_topics": CLUSTERS,
+    "geminga_cluster.persistent_topics:topic_named": WIRE,
+    "geminga_cluster.tenants": CLUSTERS,
+    "geminga_functions.admin": HTTP,
+    "geminga_functions.api": USERS,
+    "geminga_functions.cleanup:deletions": HTTP,
+    "geminga_functions.cluster.heartbeats:Heartbeat.of": WIRE,
+    "geminga_functions.cluster.keyed_log:KeyedLog._apply": WIRE,
+    "geminga_functions.definitions": VALUES,
+    "geminga_functions.instance": USERS,
+    "geminga_functions.local": PROCESSES,
+    "geminga_functions.names": VALUES,
+    "geminga_functions.namespace": HTTP,
+    "geminga_functions.packages": FILES,
+    "geminga_functions.runtime.channel": USERS,
+    "geminga_functions.runtime.instances:Keeper._run:except Exception": CODE,
+    "geminga_functions.runtime.output": FILES,
+    "geminga_functions.runtime.process": PROCESSES,
+    "geminga_functions.runtime.thread": THREADS,
+    "geminga_functions.state": USERS,
+    "geminga_functions.state.local_copy": FILES,
+    "geminga_functions.worker:Worker.check_health": PROCESSES,
+    "geminga_ledger.connection": WIRE,
+    "geminga_ledger.digests:_Decoder._check:raise EntryDigestMismatch (3)": CORRUPT,
+    "geminga_ledger.digests:_Decoder.explicit_lac": CORRUPT,
+    "geminga_ledger.ids:LedgerIds._high_halves": LIMITS,
+    "geminga_ledger.ids:LedgerIds._next_long_id": LIMITS,
+    "geminga_ledger.ids:LedgerIds._remove_old": LIMITS,
+    "geminga_ledger.last_entry:LastEntryPoll.run:raise WrongPassword": CONFIG,
+    "geminga_ledger.ledgers:_check_recoverable": CORRUPT,
+    "geminga_ledger.ledgers:_readable": CORRUPT,
+    "geminga_ledger.link_base:BookieStream.data_received": WIRE,
+    "geminga_ledger.links:BookieLink._keep_trying:except Exception": CODE,
+    "geminga_ledger.pipeline:AddPipeline._check_room:raise EntryTooLarge": LIMITS,
+    "geminga_ledger.question:Question.data_received": WIRE,
+    "geminga_ledger.question:connect_with_tls": TLS,
+    "geminga_ledger.reader:LedgerReader._take_at_hand": CORRUPT,
+    "geminga_ledger.reader:LedgerReader.read_entries:raise NoSuchEntry": MISUSE,
+    "geminga_ledger.reader:LedgerReader.read_entries:raise UnsupportedLedger": CORRUPT,
+    "geminga_ledger.registry:BookieRegistry._keep_fresh:except Exception": CODE,
+    "geminga_ledger.registry:BookieRegistry._refresh_racks:except MalformedRecord": CORRUPT,
+    "geminga_ledger.registry:BookieRegistry.resolve:raise BookieUnavailable (2)": CORRUPT,
+    "geminga_ledger.registry:BookieRegistry.resolve:raise BookieUnavailable (3)": CORRUPT,
+    "geminga_ledger.v3_connection:V3Connection.ask:raise BookieUnavailable": LIMITS,
+    "geminga_proxy.brokers:RegisteredBrokers._records": CORRUPT,
+    "geminga_proxy.config": TLS,
+    "geminga_proxy.connection:BrokerHandshake.data_received": WIRE,
+    "geminga_proxy.connection:ClientConnection._asked": WIRE,
+    "geminga_proxy.connection:ClientConnection._begin": WIRE,
+    "geminga_proxy.connection:ClientConnection._connect": WIRE,
+    "geminga_proxy.connection:ClientConnection.data_received": WIRE,
+    "geminga_proxy.lookups:Lookups._owner:raise BrokerRefused": WIRE,
+    "geminga_proxy.lookups:Lookups._owner:raise NotConnected": CONFIG,
+    "geminga_proxy.part": PROCESSES,
+    "geminga_proxy.proxy:Proxy.check_health": PROCESSES,
+    "geminga_proxy.targets:Target": CONFIG,
+    "geminga_proxy.targets:TargetRules.check:raise TargetRefused": CONFIG,
+    "geminga_proxy.targets:TargetRules.check:raise TargetRefused (2)": CONFIG,
+    "geminga_proxy.web": HTTP,
+    "geminga_proxy.workers": HTTP,
+}
+
+
+# Of what is named above, stories come to these all the same.
+REACHED: frozenset[str] = frozenset(
+    {
+        "geminga._transport.service_urls:_parse_addresses:raise InvalidServiceUrl",
+        "geminga.producers.topic_producer:TopicProducer._check_size:raise MessageTooLarge (2)",
+        "geminga_bookie.disks.identity:_bookie_id:raise BadBookieId (2)",
+        "geminga_bookie.disks.space_watch:_measured:except OSError",
+        "geminga_bookie.formats.log_list_v1:decode:raise CorruptFile",
+        "geminga_bookie.sessions.long_polls:LongPolls.wait:raise BookieOverloaded",
+        "geminga_bookie.sessions.session:Session._decide:except (UnsupportedOperation, UnsupportedVersion)",  # noqa: E501
+        "geminga_bookie.storage.storage:Storage._open:raise WrongMasterKey",
+        "geminga_broker.admin.bundle_calls:_require_success:raise ServiceNotReady",
+        "geminga_broker.admin.bundle_calls:name_in:raise ServiceNotReady",
+        "geminga_broker.administration:Administration.unload_topic:raise TopicNotFound",
+        "geminga_broker.delayed.deliver_at:_times:except WireError",
+        "geminga_broker.health:HealthCheck._check:except TimeoutError",
+        "geminga_broker.health:HealthCheck._check:raise StorageUnavailable",
+        "geminga_broker.health:HealthCheck.run:except GemingaError",
+        "geminga_broker.managed_ledger.payloads:publish_time_ms:except WireError",
+        "geminga_broker.policies.follower:PolicyFollower._bring:except NamespaceNotFound",
+        "geminga_broker.policies.resolver:PolicyResolver.of:except NamespaceNotFound",
+        "geminga_broker.replication.remote_clusters:RemoteClusters.rest:raise ClusterUnreachable (2)",  # noqa: E501
+        "geminga_broker.schemas.judging.compatibility:_refuse:raise IncompatibleSchema",
+        "geminga_broker.sessions.lookups:LookupCommands._admitted:raise TooManyRequests",
+        "geminga_broker.sessions.topic_listing:TopicListCommands._begin:except BaseException",
+        "geminga_broker.sessions.topic_listing:TopicListCommands._check_pattern:raise NotAllowed (2)",  # noqa: E501
+        "geminga_broker.subscriptions.volatile_subscription:VolatileSubscription.check:raise ConsumerBusy (2)",  # noqa: E501
+        "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
+        "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
+        "geminga_broker.topic_policies.store:TopicPolicyStore.delete:except NamespaceNotFound",
+        "geminga_broker.topics.consuming.admission:Admission.check:raise NotAllowed (2)",
+        "geminga_broker.topics.topic_schemas:TopicSchemas.admit_producer:raise IncompatibleSchema (2)",  # noqa: E501
+        "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
+        "geminga_cluster.partitioned_topics:PartitionedTopics.delete:except NodeMissing",
+        "geminga_cluster.partitioned_topics:PartitionedTopics.delete:raise PartitionedTopicNotFound",  # noqa: E501
+        "geminga_cluster.partitioned_topics:_create_nodes:except NodeExists",
+        "geminga_cluster.partitioned_topics:_create_nodes:except NodeMissing",
+        "geminga_cluster.partitioned_topics:_make_parents:except NodeExists",
+        "geminga_functions.cluster.heartbeats:Heartbeat.of:except (KeyError, ValueError)",
+    }
+)
+
+
+def reason(branch: Branch) -> str | None:
+    """Why no story comes to a branch; None where one should."""
+    name = str(branch)
+    if name in REACHED:
+        return None
+    while name not in UNREACHABLE:
+        cut = max(name.rfind(":"), name.rfind("."))
+        if cut < 0:
+            return None
+        name = name[:cut]
+    return UNREACHABLE[name]
