@@ -2,7 +2,7 @@
 producers and consumers, by a broker that calls itself the leader.
 
 An answer of a broker that has not heard yet of a change is right if it was right before
-(ARCHITECTURE, "What may a broker do that hears nothing of ZooKeeper?"): a claim begins where the
+(docs/decisions/cluster.md): a claim begins where the
 knowledge of the broker ends that made it, at the latest with the question.
 """
 

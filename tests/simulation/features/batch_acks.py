@@ -175,7 +175,7 @@ class BatchAcks(Errand):
 
     async def calm(self) -> None:
         """Acknowledge some more, without asking for a confirmation: brokers make it durable within
-        a tenth of a second (ARCHITECTURE), though nobody waits for it."""
+        a tenth of a second, although no client waits for it."""
         client = self.stage.clients[0]
         consumer = await opened(partial(self._consumer, client, self.shared))
         came: asyncio.Queue[Message[bytes]] = asyncio.Queue()
