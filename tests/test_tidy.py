@@ -58,9 +58,9 @@ TEST_FOLDERS = {
 # What decides must not ask: a module whose description calls it pure imports none of these.
 IMPURE = {"asyncio", "time", "random", "socket", "threading"}
 MUST_BE_PURE = {
-    "bookie/geminga_ledger/placement.py",
-    "bookie/geminga_ledger/quorum.py",
-    "bookie/geminga_ledger/recovery_rules.py",
+    "bookie/geminga_ledger/replication/placement.py",
+    "bookie/geminga_ledger/replication/quorum.py",
+    "bookie/geminga_ledger/replication/recovery_rules.py",
     "bookie/geminga_bookie/garbage/garbage.py",
     "bookie/geminga_bookie/journal/pacing.py",
     "bookie/geminga_bookie/disks/space.py",

@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from random import Random
 
-from geminga_autorecovery.auditor import Auditor
+from geminga_autorecovery.auditing.auditor import Auditor
+from geminga_autorecovery.auditing.election import Election
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.counters import AuditorCounters, WorkerCounters
-from geminga_autorecovery.election import Election
-from geminga_autorecovery.repair import LedgerRepair
-from geminga_autorecovery.worker import ReplicationWorker
+from geminga_autorecovery.replication.repair import LedgerRepair
+from geminga_autorecovery.replication.worker import ReplicationWorker
 from geminga_ledger import LedgerConfig
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination

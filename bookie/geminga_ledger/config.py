@@ -91,7 +91,7 @@ class LedgerConfig:
     reads_in_flight_max: int = 256
     # What all readers together keep of entries that they got and nobody asked for yet: mostly one
     # for each reader that is under way, where sizes differ much some MiB.
-    surplus_bytes_max: int = 64 * MIB
+    read_ahead_bytes_max: int = 64 * MIB
     # Entries that recovery reads at once (recoveryReadBatchSize is 1 upstream).
     recovery_batch_entries: int = 64
     frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT

@@ -1,4 +1,4 @@
-"""What went wrong and was put right, and what reading cost, counted for the metrics. Pure.
+"""What went wrong and was put right, and what reading cost, counted for the metrics.
 
 Facts: ``BookKeeperClientStats`` of Apache BookKeeper.
 """

@@ -10,31 +10,31 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 
-from geminga_ledger.absences import Absences
-from geminga_ledger.bookies import Bookies
 from geminga_ledger.config import LedgerConfig
+from geminga_ledger.connections.dialer import MakeTls
+from geminga_ledger.connections.links import BookieLinks
 from geminga_ledger.counters import LedgerCounters
-from geminga_ledger.dialer import MakeTls
-from geminga_ledger.digests import entry_decoder
+from geminga_ledger.entries.digests import entry_decoder
+from geminga_ledger.entries.read_ahead_cache import ReadAheadCache
 from geminga_ledger.errors import (
     LedgerError,
     NotEnoughBookies,
     UnsupportedLedger,
 )
-from geminga_ledger.explicit_lac import ExplicitLac
-from geminga_ledger.last_entry import LastEntryPoll
-from geminga_ledger.ledger_view import LedgerView
-from geminga_ledger.links import BookieLinks
-from geminga_ledger.listener import LedgerListener
-from geminga_ledger.patience import Patience
-from geminga_ledger.quorum import Quorum
-from geminga_ledger.reader import LedgerReader
+from geminga_ledger.membership.bookies import Bookies
+from geminga_ledger.membership.missing_bookies import MissingBookieWatch
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.metadata.store import LedgerStore, StoredMetadata
+from geminga_ledger.reading.last_entry_poll import LastEntryPoll
+from geminga_ledger.reading.ledger_view import LedgerView
+from geminga_ledger.reading.reader import LedgerReader
 from geminga_ledger.recovery import LedgerRecovery
-from geminga_ledger.recovery_rules import LastEntryVotes, recovery_start
-from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.store import LedgerStore, StoredMetadata
-from geminga_ledger.surplus import Surplus
-from geminga_ledger.writer import LedgerWriter
+from geminga_ledger.replication.quorum import Quorum
+from geminga_ledger.replication.recovery_rules import LastEntryVotes, recovery_start
+from geminga_ledger.retry import RetryPolicy
+from geminga_ledger.writing.explicit_lac import ExplicitLac
+from geminga_ledger.writing.listener import LedgerListener
+from geminga_ledger.writing.writer import LedgerWriter
 from geminga_protocol.bookkeeper.digest import master_key
 from geminga_protocol.records.ledger_metadata import (
     DigestType,
@@ -66,7 +66,7 @@ class Ledgers(Service):
         self._config = config = config or LedgerConfig()
         self._clock = clock
         self._random = random
-        self._patience = Patience(clock=clock, random=random, config=config)
+        self._retry = RetryPolicy(clock=clock, random=random, config=config)
         self._store = LedgerStore(coordination, clock=clock, random=random, config=config)
         self._registry = BookieRegistry(coordination, random=random, config=config)
         self._links = BookieLinks(
@@ -74,7 +74,7 @@ class Ledgers(Service):
         )
         self._bookies = Bookies(self._registry, self._links, random)
         self.counters = LedgerCounters()
-        self._surplus = Surplus(config.surplus_bytes_max)
+        self._read_ahead = ReadAheadCache(config.read_ahead_bytes_max)
         # By ledger: who may recover it, and how many want to.
         self._recovering: dict[int, tuple[asyncio.Lock, int]] = {}
 
@@ -82,7 +82,7 @@ class Ledgers(Service):
         await stack.enter_async_context(self._registry)
         await stack.enter_async_context(self._links)
         await stack.enter_async_context(
-            Absences(self._registry, self._links, clock=self._clock, config=self._config)
+            MissingBookieWatch(self._registry, self._links, clock=self._clock, config=self._config)
         )
 
     async def create(
@@ -162,9 +162,9 @@ class Ledgers(Service):
                 _check_recoverable(stored)
                 stored = await self._recover(ledger_id)
             return self._reader_of_closed(stored)
-        return await self._patience.persist(
+        return await self._retry.run(
             lambda: self._open_as_it_is(ledger_id),
-            despite=LedgerError,
+            on=LedgerError,
             deadline_s=self._config.recovery_deadline_s,
         )
 
@@ -201,7 +201,7 @@ class Ledgers(Service):
                 bookies=self._bookies,
                 counters=self.counters,
                 clock=self._clock,
-                patience=self._patience,
+                retry=self._retry,
                 config=self._config,
             ).run()
 
@@ -254,9 +254,9 @@ class Ledgers(Service):
             view,
             self._links.link,
             counters=self.counters,
-            patience=self._patience,
+            retry=self._retry,
             config=self._config,
-            surplus=self._surplus,
+            read_ahead=self._read_ahead,
         )
 
 

@@ -13,21 +13,21 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from geminga_ledger.bookies import Bookies
 from geminga_ledger.config import LedgerConfig
+from geminga_ledger.connections.links import BookieLink, Purpose
 from geminga_ledger.counters import LedgerCounters
-from geminga_ledger.ensemble_change import EnsembleChange
-from geminga_ledger.ensembles import ended_at, with_fragment
 from geminga_ledger.errors import LedgerError, RecoveryUndecided, TooMuchPending
-from geminga_ledger.last_entry import LastEntryPoll
-from geminga_ledger.links import BookieLink, Purpose
-from geminga_ledger.listener import NOBODY
-from geminga_ledger.patience import Patience
-from geminga_ledger.pipeline import AddPipeline
-from geminga_ledger.quorum import Quorum, Verdict
-from geminga_ledger.range_read import Found, RangeRead
-from geminga_ledger.recovery_rules import recovery_start
-from geminga_ledger.store import LedgerStore, StoredMetadata
+from geminga_ledger.membership.bookies import Bookies
+from geminga_ledger.metadata.store import LedgerStore, StoredMetadata
+from geminga_ledger.reading.last_entry_poll import LastEntryPoll
+from geminga_ledger.reading.range_read import Found, RangeRead
+from geminga_ledger.replication.ensembles import ended_at, with_fragment
+from geminga_ledger.replication.quorum import Quorum, Verdict
+from geminga_ledger.replication.recovery_rules import recovery_start
+from geminga_ledger.retry import RetryPolicy
+from geminga_ledger.writing.ensemble_change import EnsembleChange
+from geminga_ledger.writing.listener import NOBODY
+from geminga_ledger.writing.pipeline import AddPipeline
 from geminga_protocol.bookkeeper.codes import Flag
 from geminga_protocol.bookkeeper.digest import master_key
 from geminga_protocol.records.ledger_metadata import (
@@ -57,7 +57,7 @@ class LedgerRecovery:
         bookies: Bookies,
         counters: LedgerCounters,
         clock: Clock,
-        patience: Patience,
+        retry: RetryPolicy,
         config: LedgerConfig,
     ) -> None:
         self._ledger_id = ledger_id
@@ -65,7 +65,7 @@ class LedgerRecovery:
         self._bookies = bookies
         self._counters = counters
         self._clock = clock
-        self._patience = patience
+        self._retry = retry
         self._config = config
         self._master_key = master_key(config.password)
 
@@ -75,8 +75,8 @@ class LedgerRecovery:
         Raises ``RecoveryUndecided``, ``AppendTimedOut`` and the like when the deadline for
         recoveries has passed, ``NoSuchLedger``, ``WrongPassword``.
         """
-        return await self._patience.persist(
-            self._attempt, despite=LedgerError, deadline_s=self._config.recovery_deadline_s
+        return await self._retry.run(
+            self._attempt, on=LedgerError, deadline_s=self._config.recovery_deadline_s
         )
 
     async def _attempt(self) -> StoredMetadata:

@@ -56,7 +56,7 @@ LEDGERS: Knobs = {
     "write_buffer_bytes_high": (4 * KIB, 0),
     "unsent_bytes_max": (16 * KIB, 4 * KIB),
     "reads_in_flight_max": (5, 1),
-    "surplus_bytes_max": (4 * KIB, 0),
+    "read_ahead_bytes_max": (4 * KIB, 0),
     "recovery_batch_entries": (3, 1),
 }
 BROKER: Knobs = {

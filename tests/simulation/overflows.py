@@ -30,8 +30,8 @@ from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.sessions.back_pressure import BackPressure
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
-from geminga_ledger.outbox import Outbox
-from geminga_ledger.surplus import Surplus
+from geminga_ledger.connections.outbox import Outbox
+from geminga_ledger.entries.read_ahead_cache import ReadAheadCache
 from geminga_protocol.bookkeeper.errors import BookieOverloaded
 from geminga_simulation.stream import Endpoint
 
@@ -100,7 +100,7 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
         lambda told, *_: len(told._told) >= told._remembered_max,
     ),
     (Overflow.TRANSPORT, Outbox, "pause", lambda *_: True),
-    (Overflow.SURPLUS, Surplus, "keep", lambda surplus, *_: not surplus._entries),
+    (Overflow.SURPLUS, ReadAheadCache, "keep", lambda surplus, *_: not surplus._entries),
     (Overflow.CACHE, EntryCache, "_make_room", lambda *_: True),
     (Overflow.FETCHED, FetchedEntries, "evict", lambda *_: True),
     (

@@ -36,8 +36,8 @@ from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.producing.deduplication import Deduplication
 from geminga_broker.topics.producing.producers import Producers
-from geminga_ledger import range_read
-from geminga_ledger.quorum import Acknowledgements, EntrySearch, Quorum, Verdict
+from geminga_ledger.reading import range_read
+from geminga_ledger.replication.quorum import Acknowledgements, EntrySearch, Quorum, Verdict
 from geminga_protocol.records.cursor import CursorRecord, PositionRecord
 from geminga_protocol.records.delayed_buckets import DelayedIndex
 from geminga_scenarios.storage import Storage

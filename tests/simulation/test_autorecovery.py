@@ -23,17 +23,17 @@ from tests.simulation.owner import RETRY_S, Owner, Witness, take_over
 from tests.simulation.planted import found_by
 from tests.simulation.seeds import first_seeds
 
-from geminga_autorecovery import copier
 from geminga_autorecovery.config import AutoRecoveryConfig
-from geminga_autorecovery.copies import Copies
-from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
-from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.replication import copier
+from geminga_autorecovery.replication.copies import Copies
+from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_ledger import Ledgers, LedgerWriter
 from geminga_ledger.config import LedgerConfig
-from geminga_ledger.links import BookieLinks
-from geminga_ledger.quorum import Quorum
-from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.connections.links import BookieLinks
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.metadata.store import LedgerStore
+from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES
 from geminga_protocol.errors import WireError
 from geminga_runtime.coordination import CoordinationError
@@ -225,7 +225,7 @@ async def until_whole(host: Host, storage: RecoveringStorage, history: History) 
                 history,
                 LedgerStore(session, clock=clock, random=random, config=config),
                 Copies(links, answer_timeout_s=1.0),
-                Marks(session, clock),
+                UnderreplicationMarks(session, clock),
             )
             deadline_s = clock.monotonic() + WHOLE_S
             while what := await look.find_fault():
@@ -238,7 +238,9 @@ async def until_whole(host: Host, storage: RecoveringStorage, history: History) 
 class Look:
     """Looks from outside whether all copies are where they belong."""
 
-    def __init__(self, history: History, store: LedgerStore, copies: Copies, marks: Marks) -> None:
+    def __init__(
+        self, history: History, store: LedgerStore, copies: Copies, marks: UnderreplicationMarks
+    ) -> None:
         self._history = history
         self._store = store
         self._copies = copies

@@ -30,16 +30,16 @@ from tests.simulation.test_autorecovery import (
     until_whole,
 )
 
-from geminga_autorecovery import decommission as decommissioning
-from geminga_autorecovery.decommission import Progress, decommission
 from geminga_autorecovery.errors import (
     BookieStillThere,
     DecommissionStalled,
     RecoveryDisabled,
 )
-from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.removal import decommission as decommissioning
+from geminga_autorecovery.removal.decommission import Progress, decommission
+from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
 from geminga_ledger.config import LedgerConfig
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.metadata.store import LedgerStore
 from geminga_protocol.records.cookies import cookie_path
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_scenarios.cluster import Sizes

@@ -35,8 +35,8 @@ from geminga_ledger import (
     Ledgers,
     LedgerWriter,
 )
-from geminga_ledger.long_poll import LongPoll, News
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.metadata.store import LedgerStore
+from geminga_ledger.reading.long_poll import LongPoll, News
 from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import Storage
@@ -339,7 +339,7 @@ def stay_silent(patch: pytest.MonkeyPatch) -> None:
     async def tell_nobody(*_: object) -> bool:
         return True
 
-    patch.setattr("geminga_ledger.explicit_lac.ExplicitLac._tell", tell_nobody)
+    patch.setattr("geminga_ledger.writing.explicit_lac.ExplicitLac._tell", tell_nobody)
 
 
 def count_the_last_alone_down(patch: pytest.MonkeyPatch) -> None:

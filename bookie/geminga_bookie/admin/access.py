@@ -15,12 +15,12 @@ from http import HTTPStatus
 from random import Random
 
 from geminga_autorecovery.config import AutoRecoveryConfig
-from geminga_autorecovery.repair import LedgerRepair
+from geminga_autorecovery.replication.repair import LedgerRepair
 from geminga_bookie.admin.messages import Refused
 from geminga_bookie.bookie import Bookie
 from geminga_ledger import LedgerConfig, Ledgers
-from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.metadata.store import LedgerStore
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError

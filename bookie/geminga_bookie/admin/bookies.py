@@ -10,10 +10,10 @@ import asyncio
 import logging
 from http import HTTPStatus
 
-from geminga_autorecovery import controls
-from geminga_autorecovery.known_bookies import cookie_names
-from geminga_autorecovery.live_bookies import read_live_bookies
-from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.removal.known_bookies import cookie_names
+from geminga_autorecovery.zookeeper import controls
+from geminga_autorecovery.zookeeper.live_bookies import read_live_bookies
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.auditor import current_auditor
 from geminga_bookie.admin.disk_space import BookieSpace, ask_space
@@ -49,7 +49,9 @@ async def cluster_info(access: AdminAccess, _request: Request) -> Answer:
         {
             "auditorElected": auditor is not None,
             "auditorId": auditor or "",
-            "clusterUnderReplicated": bool(await Marks(coordination, access.clock).ledgers()),
+            "clusterUnderReplicated": bool(
+                await UnderreplicationMarks(coordination, access.clock).ledgers()
+            ),
             "ledgerReplicationEnabled": await controls.is_enabled(coordination),
             "totalBookiesCount": len(known),
             "writableBookiesCount": len(live.writable),

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 
-from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.ledger_json import metadata_json
 from geminga_bookie.admin.messages import (

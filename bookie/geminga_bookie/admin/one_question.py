@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from geminga_ledger.connections.single_request import SingleRequest
 from geminga_ledger.errors import BookieUnavailable
-from geminga_ledger.question import Question
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame
 from geminga_protocol.errors import WireError
@@ -21,7 +21,7 @@ async def ask(
     """What the bookie at ``address`` answers, whatever its status. Raises ``BookieUnavailable``."""
     request.header.version = pb.VERSION_THREE
     request.header.txnId = 1
-    connecting = partial(Question, encode_frame(request))
+    connecting = partial(SingleRequest, encode_frame(request))
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             transport, asking = await network.connect(connecting, *address)

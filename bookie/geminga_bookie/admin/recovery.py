@@ -11,13 +11,13 @@ import logging
 from contextlib import suppress
 from http import HTTPStatus
 
-from geminga_autorecovery import controls
-from geminga_autorecovery.bookie_recovery import recover
-from geminga_autorecovery.decommission import Progress, decommission
 from geminga_autorecovery.errors import BookieUnknown
-from geminga_autorecovery.known_bookies import require_known
-from geminga_autorecovery.live_bookies import read_live_bookies
-from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.removal.bookie_recovery import recover
+from geminga_autorecovery.removal.decommission import Progress, decommission
+from geminga_autorecovery.removal.known_bookies import require_known
+from geminga_autorecovery.zookeeper import controls
+from geminga_autorecovery.zookeeper.live_bookies import read_live_bookies
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.auditor import current_auditor
 from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer, text_answer
@@ -64,7 +64,7 @@ async def list_under_replicated(access: AdminAccess, request: Request) -> Answer
     """The marked ledgers: all, or those (not) missing copies on a bookie."""
     missing = request.parameters.get("missingreplica", "")
     not_missing = request.parameters.get("excludingmissingreplica", "")
-    marks = Marks(access.coordination, access.clock)
+    marks = UnderreplicationMarks(access.coordination, access.clock)
     found: dict[str, list[str]] = {}
     for ledger_id in await marks.ledgers():
         mark = await marks.read(ledger_id)

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from itertools import chain
 
-from geminga_autorecovery.ledger_locks import LedgerLocks
+from geminga_autorecovery.zookeeper.ledger_locks import LedgerLocks
 from geminga_bookie.garbage.garbage import is_over_replicated, parents_of, unlisted
 from geminga_bookie.storage.checkpoint import Checkpointer
 from geminga_bookie.storage.index import BlockLocation, Change, Counts, Index

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from geminga_bookie.formats import entry_log_v1 as layout
 from geminga_bookie.formats.salvage_v1 import salvage_places
-from geminga_ledger.digests import entry_decoder
+from geminga_ledger.entries.digests import entry_decoder
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
 from geminga_protocol.records.ledger_metadata import DigestType
 

@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
-from geminga_autorecovery.copies import Copies
-from geminga_autorecovery.live_bookies import LiveBookies, read_live_bookies
+from geminga_autorecovery.replication.copies import Copies
+from geminga_autorecovery.zookeeper.live_bookies import LiveBookies, read_live_bookies
 from geminga_cli.bookie_admin.errors import NoCluster, NotInitialized, UnknownBookie
 from geminga_cli.supervisor.endpoints import EndpointsFile
 from geminga_ledger import LedgerConfig, Ledgers
-from geminga_ledger.links import BookieLinks
-from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.connections.links import BookieLinks
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.metadata.store import LedgerStore
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH

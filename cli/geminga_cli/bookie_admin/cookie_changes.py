@@ -12,7 +12,7 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-from geminga_autorecovery.decommission import ledgers_of
+from geminga_autorecovery.removal.decommission import ledgers_of
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.cookies import cookie_text
 from geminga_cli.bookie_admin.errors import (

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from geminga_autorecovery.fragments import bookies_of
+from geminga_autorecovery.decisions.fragments import bookies_of
 from geminga_bookie.admin.entry_list import ask_entry_list
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_ledger.errors import BookieUnavailable
-from geminga_ledger.store import StoredMetadata
+from geminga_ledger.metadata.store import StoredMetadata
 from geminga_protocol.bookkeeper.availability import Run, join_runs
 from geminga_protocol.records.ledger_metadata import LedgerState
 

@@ -9,10 +9,10 @@ import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
 
+from geminga_autorecovery.decisions.fragments import bookies_of
 from geminga_autorecovery.errors import BookieUnknown
-from geminga_autorecovery.fragments import bookies_of
-from geminga_autorecovery.known_bookies import named_bookies
-from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.removal.known_bookies import named_bookies
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_bookie.admin.auditor import current_auditor
 from geminga_bookie.admin.disk_space import BookieSpace, ask_space
 from geminga_bookie.admin.ledger_json import metadata_json
@@ -21,7 +21,7 @@ from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.text import plain_text, size_words, table
 from geminga_ledger import LedgerError, NoSuchLedger
 from geminga_ledger.errors import BookieUnavailable
-from geminga_ledger.store import StoredMetadata
+from geminga_ledger.metadata.store import StoredMetadata
 from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
 
 METADATA_READS_MAX = 64
@@ -176,7 +176,7 @@ async def ledger_metadata(cluster: Cluster, options: argparse.Namespace) -> int:
 
 async def list_under_replicated(cluster: Cluster, options: argparse.Namespace) -> int:
     """The ledgers that are marked to lack copies, and where; 1 where there are any."""
-    marks = Marks(cluster.coordination, cluster.clock)
+    marks = UnderreplicationMarks(cluster.coordination, cluster.clock)
     found: dict[int, list[str]] = {}
     for ledger_id in await marks.ledgers():
         mark = await marks.read(ledger_id)

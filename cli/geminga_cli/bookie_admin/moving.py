@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 
-from geminga_autorecovery.bookie_recovery import recover
 from geminga_autorecovery.config import AutoRecoveryConfig
-from geminga_autorecovery.decommission import Progress, decommission
-from geminga_autorecovery.known_bookies import require_known
-from geminga_autorecovery.repair import LedgerRepair
+from geminga_autorecovery.removal.bookie_recovery import recover
+from geminga_autorecovery.removal.decommission import Progress, decommission
+from geminga_autorecovery.removal.known_bookies import require_known
+from geminga_autorecovery.replication.repair import LedgerRepair
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.errors import StillRegistered
 from geminga_cli.text import count_words

@@ -14,17 +14,17 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from geminga_autorecovery.copies import Copy
-from geminga_autorecovery.findings import Flaw
-from geminga_autorecovery.fragments import quorum_of
+from geminga_autorecovery.decisions.findings import Flaw
+from geminga_autorecovery.decisions.fragments import quorum_of
+from geminga_autorecovery.replication.copies import Copy
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.errors import CrossedRange
 from geminga_cli.bookie_admin.extent import Extent, extent_of
 from geminga_cli.bookie_admin.verdict import wanted_copies
 from geminga_cli.text import count_words, hex_lines, plain_text
 from geminga_ledger import UnsupportedLedger
-from geminga_ledger.digests import Decode, payload_decoder
-from geminga_ledger.store import StoredMetadata
+from geminga_ledger.entries.digests import Decode, payload_decoder
+from geminga_ledger.metadata.store import StoredMetadata
 
 # Entries asked for at once: of the largest, 5 MiB each, no more than a hundred MiB come.
 ENTRIES_AT_ONCE_MAX = 20

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from geminga_autorecovery.copies import Copy
-from geminga_autorecovery.findings import Flaw
+from geminga_autorecovery.decisions.findings import Flaw
+from geminga_autorecovery.replication.copies import Copy
 from geminga_cli.bookie_admin.extent import Extent
 from geminga_cli.text import count_words, ranges_words, table
-from geminga_ledger.quorum import Quorum
+from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
 
 # What a copy can be; None where nothing is wrong with it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from geminga_autorecovery.fragments import quorum_of
+from geminga_autorecovery.decisions.fragments import quorum_of
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.extent import extent_of
 from geminga_cli.bookie_admin.reading import ENTRIES_AT_ONCE_MAX, portions

@@ -25,7 +25,7 @@ from geminga_ledger import (
     RecoveryUndecided,
     WrongPassword,
 )
-from geminga_ledger.quorum import Quorum
+from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.bookkeeper.codes import Flag, Operation, ReturnCode
 from geminga_protocol.bookkeeper.digest import decode_entry
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata, LedgerState

@@ -7,7 +7,7 @@ from tests.unit.geminga_bookie.fakes import KEY, make_entry
 
 from geminga_bookie.formats import entry_log_v1 as layout
 from geminga_bookie.formats.salvage_v1 import presumed_header, salvage_entries
-from geminga_ledger.digests import payload_decoder
+from geminga_ledger.entries.digests import payload_decoder
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
 from geminga_protocol.records.ledger_metadata import DigestType
 

@@ -24,7 +24,7 @@ from geminga_ledger import (
     NoSuchEntry,
     NoSuchLedger,
 )
-from geminga_ledger.listener import NOBODY
+from geminga_ledger.writing.listener import NOBODY
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_simulation.clock import SimulatedClock

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from geminga_autorecovery.copies import Copy
-from geminga_autorecovery.findings import Flaw
+from geminga_autorecovery.decisions.findings import Flaw
+from geminga_autorecovery.replication.copies import Copy
 from geminga_cli.bookie_admin.extent import Extent
 from geminga_cli.bookie_admin.verdict import LedgerVerdict, wanted_copies
-from geminga_ledger.quorum import Quorum
+from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.bookkeeper.availability import Run
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata
 

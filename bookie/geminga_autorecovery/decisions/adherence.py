@@ -1,0 +1,30 @@
+"""Whether a ledger's bookies stand where the rules of placement want them.
+
+Pure; BookKeeper's rule (``RackawareEnsemblePlacementPolicyImpl``): the bookies of each entry are in
+two racks at least. It says of a cluster with one rack that no ledger adheres; here one is all that
+can be wanted then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from geminga_ledger.replication.placement import DEFAULT_RACK, Racks
+from geminga_ledger.replication.quorum import Quorum
+from geminga_protocol.records.ledger_metadata import LedgerMetadata
+
+# minNumRacksPerWriteQuorum.
+RACKS_WANTED = 2
+
+
+def is_adhering(
+    metadata: LedgerMetadata, quorum: Quorum, racks: Racks, bookies: Collection[str]
+) -> bool:
+    """Whether every fragment adheres; ``bookies`` are those that there are."""
+    there_are = len({racks.get(bookie, DEFAULT_RACK) for bookie in bookies})
+    wanted = min(RACKS_WANTED, quorum.write_quorum, there_are)
+    return all(
+        len({racks.get(fragment.ensemble[slot], DEFAULT_RACK) for slot in write_set}) >= wanted
+        for fragment in metadata.fragments
+        for write_set in quorum.write_sets
+    )

@@ -1,0 +1,69 @@
+"""What a check says of the bookies of a fragment.
+
+Pure; BookKeeper's rules (``LedgerChecker``): a bookie that is not registered is not asked, any
+other must give a good copy of every entry that it is asked for. Unlike upstream we keep apart why
+it did not, since a bookie that answers can be given back what it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from geminga_autorecovery.decisions.fragments import LedgerFragment
+
+
+class Flaw(Enum):
+    """Why a bookie gave no good copy of an entry; the values are the tools' words for it."""
+
+    ABSENT = "missing"  # it says that it has none
+    DAMAGED = "corrupt"  # what it gave does not fit its digest
+    UNREADABLE = "unreadable"  # it has one and cannot read it: a damaged file, a failing disk
+    UNHEARD = "unreachable"  # it could not be asked, did not answer, or would not
+
+
+class Finding(Enum):
+    """What is wrong with a bookie's part of a fragment."""
+
+    GONE = "gone"  # the bookie is not registered
+    LACKING = "lacking"  # it answers, and an entry is absent, damaged or unreadable
+    SILENT = "silent"  # it did not tell
+
+
+_WORDS = {
+    Finding.GONE: "is lost",
+    Finding.LACKING: "lacks copies",
+    Finding.SILENT: "did not answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyFragment:
+    """A fragment, and the bookies of it (by their number in the ensemble) that are not well."""
+
+    fragment: LedgerFragment
+    findings: Mapping[int, Finding]
+
+    @property
+    def bookies(self) -> frozenset[str]:
+        """The ids of those bookies."""
+        return frozenset(self.fragment.ensemble[index] for index in self.findings)
+
+    def words(self) -> str:
+        """Which bookies of it are not well, and how, in a line."""
+        fragment = self.fragment
+        kind = "open fragment" if fragment.is_open else "fragment"
+        flaws = (
+            f"{fragment.ensemble[index]} {_WORDS[finding]}"
+            for index, finding in sorted(self.findings.items())
+        )
+        return f"in the {kind} that begins with entry {fragment.first_entry}, {', '.join(flaws)}"
+
+
+def finding_of(flaws: Iterable[Flaw]) -> Finding | None:
+    """What the flaws of one bookie's copies come to; None where there are none."""
+    seen = set(flaws)
+    if Flaw.UNHEARD in seen:
+        return Finding.SILENT
+    return Finding.LACKING if seen else None

@@ -1,0 +1,111 @@
+"""A ledger as auto-recovery sees it: which entries of which fragment belong on which bookie.
+
+Pure. Facts: ``LedgerFragment``, ``LedgerChecker`` and ``RoundRobinDistributionSchedule`` of Apache
+BookKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from geminga_ledger.errors import UnsupportedLedger
+from geminga_ledger.replication.quorum import Quorum
+from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+
+PERCENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFragment:
+    """Entries ``first_entry`` … ``last_entry`` (none where that is less) on one ensemble.
+
+    ``is_open``: the last fragment of a ledger that is not closed. Its end is not known, and nobody
+    but the ledger's writer, or who recovers it, may touch it.
+    """
+
+    first_entry: int
+    last_entry: int
+    ensemble: tuple[str, ...]
+    is_open: bool = False
+
+
+def quorum_of(ledger_id: int, metadata: LedgerMetadata) -> Quorum:
+    """The ledger's sizes. Raises ``UnsupportedLedger`` for metadata that contradicts itself."""
+    try:
+        quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+    except ValueError as error:
+        raise UnsupportedLedger(ledger_id, f"has sizes that make no sense: {error}") from error
+    if not metadata.fragments or any(
+        len(each.ensemble) != quorum.ensemble_size for each in metadata.fragments
+    ):
+        raise UnsupportedLedger(ledger_id, "has fragments that do not fit its ensemble size")
+    return quorum
+
+
+def fragments_of(metadata: LedgerMetadata) -> tuple[LedgerFragment, ...]:
+    """All fragments, in order, each with its end.
+
+    Where a later one begins, an earlier one is confirmed to its end: a writer changes its ensemble
+    at the first entry that is not.
+    """
+    is_closed = metadata.state is LedgerState.CLOSED
+    starts = [each.first_entry for each in metadata.fragments]
+    last = len(starts) - 1
+    fragments: list[LedgerFragment] = []
+    for number, fragment in enumerate(metadata.fragments):
+        if number < last:
+            end = starts[number + 1] - 1
+        else:
+            end = metadata.last_entry if is_closed else fragment.first_entry - 1
+        is_open = number == last and not is_closed
+        fragments.append(LedgerFragment(fragment.first_entry, end, fragment.ensemble, is_open))
+    return tuple(fragments)
+
+
+def bookies_of(metadata: LedgerMetadata) -> frozenset[str]:
+    """Every bookie that stands in an ensemble of the ledger."""
+    return frozenset(bookie for each in metadata.fragments for bookie in each.ensemble)
+
+
+def belongs_on(quorum: Quorum, entry_id: int, index: int) -> bool:
+    """Whether an entry should be on the bookie with this number in the ensemble."""
+    return (index - entry_id) % quorum.ensemble_size < quorum.write_quorum
+
+
+def entries_to_verify(
+    fragment: LedgerFragment,
+    quorum: Quorum,
+    index: int,
+    *,
+    percentage: int,
+    draw: Callable[[int], int],
+) -> list[int]:
+    """Which entries a check reads from one bookie of a closed fragment.
+
+    The first and the last that it should have, and, of that stretch, one drawn from each of so many
+    equal parts that they make up ``percentage`` of it; all where that is 100. ``draw(n)`` gives a
+    number below n.
+    """
+    first, last = fragment.first_entry, fragment.last_entry
+    width = quorum.ensemble_size
+    ends = [
+        next((each for each in some if belongs_on(quorum, each, index)), None)
+        for some in (
+            range(first, min(first + width, last + 1)),
+            range(last, max(last - width, first - 1), -1),
+        )
+    ]
+    if ends[0] is None or ends[1] is None:
+        return []
+    first, last = ends[0], ends[1]
+    chosen: Iterable[int] = ()
+    length = last - first + 1
+    count = length * percentage // PERCENT
+    if percentage >= PERCENT:
+        chosen = range(first, last + 1)
+    elif count:
+        starts = [first + length * number // count for number in range(count + 1)]
+        chosen = (start + draw(end - start) for start, end in pairwise(starts))
+    return sorted({first, last, *(each for each in chosen if belongs_on(quorum, each, index))})

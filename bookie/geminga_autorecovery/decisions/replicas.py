@@ -1,0 +1,67 @@
+"""What bookies' lists of entries say of a fragment: who lacks what, and how few have an entry.
+
+Pure. Facts: ``AuditorReplicasCheckTask`` of Apache BookKeeper.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from geminga_autorecovery.decisions.fragments import LedgerFragment, belongs_on
+from geminga_ledger.replication.quorum import Quorum
+from geminga_protocol.bookkeeper.availability import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Of some entries: the bookies that lack any, and of how few one of them can be had."""
+
+    lacking: frozenset[str]
+    fewest: int
+
+    def joined(self, other: Replicas) -> Replicas:
+        """With other entries of the ledger."""
+        return Replicas(self.lacking | other.lacking, min(self.fewest, other.fewest))
+
+
+def replicas_of(
+    fragment: LedgerFragment,
+    quorum: Quorum,
+    lists: Mapping[str, Sequence[Run] | None],
+    first: int,
+    last: int,
+) -> Replicas:
+    """What is known of the entries ``first`` to ``last`` of a fragment.
+
+    A bookie that is not in ``lists``, or None there, has nothing that can be had, and lacks nothing
+    as far as is known.
+    """
+    missing: Counter[int] = Counter()
+    lacking: set[str] = set()
+    for index, bookie in enumerate(fragment.ensemble):
+        held = lists.get(bookie)
+        lost = [
+            entry_id
+            for gap in _gaps(held or (), first, last)
+            for entry_id in range(gap.first, gap.last + 1)
+            if belongs_on(quorum, entry_id, index)
+        ]
+        missing.update(lost)
+        if lost and held is not None:
+            lacking.add(bookie)
+    return Replicas(frozenset(lacking), quorum.write_quorum - max(missing.values(), default=0))
+
+
+def _gaps(runs: Sequence[Run], first: int, last: int) -> Iterator[Run]:
+    """What ``runs``, which rise, leave of ``first`` to ``last``."""
+    number = bisect_left(runs, first, key=lambda run: run.last)
+    while number < len(runs) and runs[number].first <= last:
+        if first < runs[number].first:
+            yield Run(first, runs[number].first - 1)
+        first = runs[number].last + 1
+        number += 1
+    if first <= last:
+        yield Run(first, last)

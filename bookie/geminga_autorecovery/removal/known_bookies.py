@@ -1,0 +1,44 @@
+"""Whether a bookie of a given id was ever there: so that a mistyped id is not taken for one whose
+work is done.
+
+A bookie is known that is registered, has a cookie, or stands in a ledger's metadata. The last takes
+long to find out and is asked last: only a bookie whose cookie was deleted by hand needs it.
+"""
+
+from __future__ import annotations
+
+from geminga_autorecovery.errors import BookieUnknown
+from geminga_autorecovery.removal.decommission import still_on
+from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.zookeeper.live_bookies import read_live_bookies
+from geminga_ledger.metadata.store import LedgerStore
+from geminga_protocol.records.cookies import COOKIES_PATH
+from geminga_runtime.coordination import Coordination, NodeMissing
+
+
+async def require_known(bookie_id: str, coordination: Coordination, store: LedgerStore) -> None:
+    """Raise ``BookieUnknown`` where there never was such a bookie; ``CoordinationError``."""
+    known = await named_bookies(coordination)
+    if bookie_id in known:
+        return
+    for directory in await ledger_directories(coordination):
+        if await still_on(bookie_id, await ledgers_in(coordination, directory), store):
+            return
+    raise BookieUnknown(bookie_id, known)
+
+
+async def named_bookies(coordination: Coordination) -> frozenset[str]:
+    """The ids of those registered or with a cookie. Raises ``CoordinationError``."""
+    live = await read_live_bookies(coordination.children)
+    return live.all | await cookie_names(coordination)
+
+
+async def cookie_names(coordination: Coordination) -> frozenset[str]:
+    """The ids of all bookies that ever were here and were not forgotten since.
+
+    Raises ``CoordinationError``.
+    """
+    try:
+        return frozenset(await coordination.children(COOKIES_PATH))
+    except NodeMissing:
+        return frozenset()

@@ -1,0 +1,274 @@
+"""Makes one ledger whole again: check it, copy what is missing, write down who has it now.
+
+Used by the replication worker and by the tools. The order keeps every reader right at any moment:
+copies are stored first, then the ensemble is changed by compare-and-set, so that what the metadata
+names has the entries. The open last fragment of a ledger is never touched; ``take_over`` closes the
+ledger by recovery first. Facts: ``ReplicationWorker``, ``BookKeeperAdmin`` and
+``LedgerFragmentReplicator`` of Apache BookKeeper.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from geminga_autorecovery.config import AutoRecoveryConfig
+from geminga_autorecovery.counters import WorkerCounters
+from geminga_autorecovery.decisions.findings import FaultyFragment
+from geminga_autorecovery.decisions.fragments import quorum_of
+from geminga_autorecovery.decisions.repair_plan import RepairPlan, plan_repair, with_replacements
+from geminga_autorecovery.errors import (
+    AutoRecoveryError,
+    ClaimLost,
+    EntriesUnreadable,
+    NowhereToCopy,
+)
+from geminga_autorecovery.replication.checker import LedgerChecker
+from geminga_autorecovery.replication.copier import FragmentCopier
+from geminga_autorecovery.replication.copies import Copies
+from geminga_autorecovery.replication.entry_lists import EntryLists
+from geminga_autorecovery.replication.take_over import TakeOvers
+from geminga_autorecovery.zookeeper.live_bookies import LiveBookies, read_live_bookies
+from geminga_ledger import LedgerConfig
+from geminga_ledger.connections.links import BookieLinks
+from geminga_ledger.errors import LedgerError, NoSuchLedger, UnsupportedLedger
+from geminga_ledger.membership.bookies import Bookies
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.metadata.store import LedgerStore, StoredMetadata
+from geminga_ledger.replication.placement import Racks
+from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import Coordination
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    """How a ledger is to be looked at.
+
+    ``lost`` bookies count as not registered, whatever ZooKeeper says. Of ``suspects`` somebody said
+    that they lack something: they are asked which entries they have. A bookie that lacks something
+    is given it back, or, with ``is_replacing_preferred``, replaced where there is another.
+    """
+
+    lost: frozenset[str] = frozenset()
+    suspects: frozenset[str] = frozenset()
+    is_replacing_preferred: bool = False
+
+
+USUAL_OPTIONS = RepairOptions()
+
+
+class RepairResult(Enum):
+    """How a ledger is after an attempt."""
+
+    WHOLE = "whole"  # every bookie of every fragment has what it should, or the ledger is gone
+    UNCLOSED = "unclosed"  # all but its open last fragment, which misses bookies
+    FAULTY = "faulty"  # something could not be repaired; try again later
+
+
+OnTrouble = Callable[[str], None]
+IsClaimed = Callable[[], Awaitable[bool]]
+
+
+def _only_logged(_why: str) -> None:
+    """What keeps a ledger from being whole stands in the log, as warnings."""
+
+
+async def _nobody_else_is_on_it() -> bool:
+    """For who needs no claim."""
+    return True
+
+
+class LedgerRepair(Service):
+    """Checks and repairs ledgers, one call at a time for each.
+
+    All methods raise ``CoordinationError``, and ``UnsupportedLedger`` for metadata that says
+    nothing.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        config: AutoRecoveryConfig,
+        ledger_options: LedgerConfig,
+    ) -> None:
+        super().__init__()
+        tls = config.bookkeeper_tls.maker
+        self.counters = WorkerCounters()
+        self.store = LedgerStore(coordination, clock=clock, random=random, config=ledger_options)
+        self._coordination = coordination
+        self._registry = BookieRegistry(coordination, random=random, config=ledger_options)
+        self._links = BookieLinks(
+            self._registry,
+            network=network,
+            clock=clock,
+            random=random,
+            config=ledger_options,
+            tls=tls,
+        )
+        self._bookies = Bookies(self._registry, self._links, random)
+        self._take_overs = TakeOvers(coordination, network, clock, random, ledger_options, tls)
+        answer_timeout_s = ledger_options.answer_timeout_s
+        self.entry_lists = EntryLists(self._links, answer_timeout_s=answer_timeout_s)
+        copies = Copies(self._links, answer_timeout_s=answer_timeout_s)
+        self._checker = LedgerChecker(
+            copies,
+            self.entry_lists,
+            random,
+            percentage=config.auditor_ledger_verification_percentage,
+        )
+        self._copier = FragmentCopier(copies, clock=clock, config=config, counters=self.counters)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._registry)
+        await stack.enter_async_context(self._links)
+        await stack.enter_async_context(self._take_overs)
+
+    @property
+    def racks(self) -> Racks:
+        """Where the bookies stand, as far as somebody said so."""
+        return self._registry.racks
+
+    async def live_bookies(self, terms: RepairOptions = USUAL_OPTIONS) -> LiveBookies:
+        """The bookies that are registered now, without those that count as lost."""
+        live = await read_live_bookies(self._coordination.children)
+        return LiveBookies(live.writable - terms.lost, live.read_only - terms.lost)
+
+    async def check(
+        self, ledger_id: int, terms: RepairOptions = USUAL_OPTIONS
+    ) -> list[FaultyFragment]:
+        """The fragments of a ledger that are not well. Raises ``NoSuchLedger``."""
+        return await self.check_stored(await self.store.read(ledger_id), terms)
+
+    async def check_stored(
+        self, stored: StoredMetadata, terms: RepairOptions = USUAL_OPTIONS
+    ) -> list[FaultyFragment]:
+        """The fragments of a ledger with this metadata that are not well."""
+        registered = (await self.live_bookies(terms)).all
+        return await self._checker.check(stored, registered, suspects=terms.suspects)
+
+    async def repair(
+        self,
+        ledger_id: int,
+        terms: RepairOptions = USUAL_OPTIONS,
+        *,
+        is_claimed: IsClaimed = _nobody_else_is_on_it,
+        on_trouble: OnTrouble = _only_logged,
+    ) -> RepairResult:
+        """Repair what can be repaired now, but for an open last fragment.
+
+        ``is_claimed`` is asked before the metadata is changed, and it is not where the claim is
+        lost. ``on_trouble`` hears, in words, what keeps the ledger from being whole.
+        """
+        try:
+            faults = await self.check(ledger_id, terms)
+            closed = [fault for fault in faults if not fault.fragment.is_open]
+            for fault in closed:
+                await self._try_to_mend(ledger_id, fault, terms, is_claimed, on_trouble)
+            if closed:
+                faults = await self.check(ledger_id, terms)
+        except NoSuchLedger:
+            return RepairResult.WHOLE
+        for fault in faults:
+            on_trouble(fault.words())
+        if not faults:
+            return RepairResult.WHOLE
+        if all(fault.fragment.is_open for fault in faults):
+            return RepairResult.UNCLOSED
+        return RepairResult.FAULTY
+
+    async def take_over(self, ledger_id: int, terms: RepairOptions = USUAL_OPTIONS) -> None:
+        """Close the ledger, fencing its writer, if its open last fragment still misses bookies.
+
+        Only where others could take their places: a living writer would have replaced them, so this
+        one is gone. Where there are none, a living writer goes on without, and must not be stopped
+        for nothing. Raises ``LedgerError`` where the ledger cannot be closed now.
+        """
+        try:
+            stored = await self.store.read(ledger_id)
+            for fault in await self.check_stored(stored, terms):
+                if not fault.fragment.is_open:
+                    continue
+                facts = {"ledger": ledger_id, "missing": sorted(fault.bookies)}
+                if (await self._plan(stored, fault, terms)).unplaced:
+                    log.warning("unclosed ledger misses bookies, left to its writer", extra=facts)
+                else:
+                    log.warning("unclosed ledger misses bookies, taken over", extra=facts)
+                    await self._take_overs.close_ledger(stored)
+        except NoSuchLedger:
+            return
+
+    async def _try_to_mend(
+        self,
+        ledger_id: int,
+        fault: FaultyFragment,
+        terms: RepairOptions,
+        is_claimed: IsClaimed,
+        on_trouble: OnTrouble,
+    ) -> None:
+        """Mend a fragment if that can be done now; the check that follows finds whether it was."""
+        try:
+            await self._mend(ledger_id, fault, terms, is_claimed)
+        except (NoSuchLedger, UnsupportedLedger):
+            raise
+        except (AutoRecoveryError, LedgerError) as error:
+            if isinstance(error, EntriesUnreadable):
+                self.counters.entries_unreadable += len(error.entry_ids)
+            log.warning("fragment not repaired", extra={"ledger": ledger_id, "error": str(error)})
+            on_trouble(str(error))
+
+    async def _mend(
+        self, ledger_id: int, fault: FaultyFragment, terms: RepairOptions, is_claimed: IsClaimed
+    ) -> None:
+        stored = await self.store.read(ledger_id)
+        plan = await self._plan(stored, fault, terms)
+        first_entry = fault.fragment.first_entry
+
+        def changed(metadata: LedgerMetadata) -> LedgerMetadata | None:
+            return with_replacements(ledger_id, metadata, first_entry, plan.replacements)
+
+        if plan.replacements:
+            changed(stored.metadata)  # raises where somebody has changed the fragment meanwhile
+            await self._copier.copy(stored, fault, plan.replacements)
+            if not await is_claimed():
+                raise ClaimLost(ledger_id)
+            await self.store.update(stored, changed)
+            log.info(
+                "fragment repaired",
+                extra={
+                    "ledger": ledger_id,
+                    "first_entry": first_entry,
+                    "replacements": {each.old: each.new for each in plan.replacements},
+                },
+            )
+        if plan.unplaced:
+            raise NowhereToCopy(ledger_id, first_entry, plan.unplaced)
+
+    async def _plan(
+        self, stored: StoredMetadata, fault: FaultyFragment, terms: RepairOptions
+    ) -> RepairPlan:
+        quorum = quorum_of(stored.ledger_id, stored.metadata)
+        live = await self.live_bookies(terms)
+
+        def choose(ensemble: tuple[str, ...], places: frozenset[int]) -> dict[int, str]:
+            found = self._bookies.replacements(ensemble, places, quorum)
+            # The registry may be a moment behind.
+            return {place: each for place, each in found.items() if each in live.writable}
+
+        return plan_repair(
+            fault,
+            writable=live.writable,
+            choose=choose,
+            is_replacing_preferred=terms.is_replacing_preferred,
+        )

@@ -1,0 +1,44 @@
+"""What readers have got and not given out yet: the ends of windows (``read_plan``), and what else
+came beyond what was wanted. Pure.
+
+All readers of a process share one bound. Confirmed entries never change, so what is kept is right
+however long it is kept, and whatever became of the ledger meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# What an entry costs beside its payload: the bytes object's head, its key, its place in the table.
+ENTRY_OVERHEAD_BYTES = 200
+
+
+class ReadAheadCache:
+    """Keeps entries of any ledgers, until they are taken or newer ones need their room."""
+
+    __slots__ = ("_bytes_max", "_entries", "size_bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        # By ledger and entry, those kept first in front.
+        self._entries: dict[tuple[int, int], bytes] = {}
+        self.size_bytes = 0
+
+    def __contains__(self, at: tuple[int, int]) -> bool:
+        return at in self._entries
+
+    def keep(self, ledger_id: int, payloads: Mapping[int, bytes]) -> None:
+        """Keep entries of a ledger; the ones kept longest leave where there are too many bytes."""
+        for entry_id, payload in payloads.items():
+            self.take(ledger_id, entry_id)
+            self._entries[ledger_id, entry_id] = payload
+            self.size_bytes += len(payload) + ENTRY_OVERHEAD_BYTES
+        while self.size_bytes > self._bytes_max:
+            self.take(*next(iter(self._entries)))
+
+    def take(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """The entry, which is kept no more; None where it is not here."""
+        payload = self._entries.pop((ledger_id, entry_id), None)
+        if payload is not None:
+            self.size_bytes -= len(payload) + ENTRY_OVERHEAD_BYTES
+        return payload

@@ -1,0 +1,137 @@
+"""Waits at the bookies of an open ledger until more of it is confirmed: BookKeeper's long poll.
+
+One bookie keeps the question until an entry, or the writer itself, tells it of more. A bookie that
+says nothing for a while may hang, or may not be written to any more: another gets the question too.
+One that refuses, or cannot be reached, is replaced by the next at once. What comes back is what the
+first bookie with news knows. Facts: ``ReadLastConfirmedAndEntryOp`` of Apache BookKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from geminga_ledger.config import LedgerConfig
+from geminga_ledger.connections.v3_link import V3Link
+from geminga_ledger.errors import BookieUnavailable
+from geminga_ledger.replication.quorum import Quorum
+from geminga_ledger.replication.recovery_rules import is_absence
+from geminga_protocol.bookkeeper import requests_pb2 as pb
+from geminga_protocol.bookkeeper.codes import ReturnCode
+from geminga_protocol.bookkeeper.errors import refusal_of
+from geminga_protocol.bookkeeper.v3_requests import long_poll_request, return_code_of
+from geminga_protocol.records.ledger_metadata import NO_ENTRY
+
+log = logging.getLogger(__name__)
+
+_SPREAD_GROWTH = 2
+_MS_PER_S = 1000
+
+
+class News(NamedTuple):
+    """Up to where a bookie knows the ledger to be confirmed (-1: none does), and, where it has it,
+    the next entry that the reader wants: whole, and not checked yet."""
+
+    last_confirmed: int = NO_ENTRY
+    entry: bytes | None = None
+
+
+class LongPoll:
+    """One question to one ensemble: is more than ``after`` confirmed?
+
+    ``links`` are the ensemble's bookies, by slot; ``turn`` says how often the same was asked in
+    vain before, and has it begin with another of them. The answer comes in ``timeout_s`` seconds,
+    and in the time that answers may take where bookies hang.
+    """
+
+    def __init__(
+        self,
+        ledger_id: int,
+        quorum: Quorum,
+        links: Sequence[V3Link],
+        *,
+        after: int,
+        timeout_s: float,
+        config: LedgerConfig,
+        turn: int = 0,
+    ) -> None:
+        self._ledger_id = ledger_id
+        self._after = after
+        self._config = config
+        self._over_at_s = asyncio.get_running_loop().time() + timeout_s
+        # A short wait gives two bookies a chance as well.
+        self._spread_s = min(config.long_poll_spread_s, timeout_s / _SPREAD_GROWTH)
+        by_use = deque(links[slot] for slot in quorum.telling(after))
+        by_use.rotate(-turn)
+        self._unasked = deque(sorted(by_use, key=lambda link: link.is_doubtful))
+        # In the order of asking: a set's order would differ from run to run of a simulation.
+        self._asking: dict[asyncio.Task[pb.Response], V3Link] = {}
+        self._news = News()
+
+    async def run(self) -> News:
+        """What was heard: of more than ``after`` or, when the time is over or nobody is left to be
+        asked, of no more than that."""
+        try:
+            self._ask_next()
+            while self._asking and self._news.last_confirmed <= self._after:
+                await self._listen()
+        finally:
+            for task in self._asking:
+                task.cancel()
+            await asyncio.gather(*self._asking, return_exceptions=True)
+        return self._news
+
+    async def _listen(self) -> None:
+        """Wait for an answer; where none comes, ask another bookie as well."""
+        timeout_s = self._spread_s if self._unasked else None
+        done, _ = await asyncio.wait(
+            self._asking, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not done:
+            self._spread_s = min(
+                self._spread_s * _SPREAD_GROWTH, self._config.long_poll_spread_limit_s
+            )
+            self._ask_next()
+        for task in [each for each in self._asking if each in done]:
+            self._hear(self._asking.pop(task), task)
+        if not self._asking:
+            self._ask_next()
+
+    def _ask_next(self) -> None:
+        left_s = self._over_at_s - asyncio.get_running_loop().time()
+        if not self._unasked or left_s <= 0:
+            return
+        link = self._unasked.popleft()
+        request = long_poll_request(self._ledger_id, self._after, int(left_s * _MS_PER_S))
+        answer = link.ask(request, timeout_s=left_s + self._config.answer_timeout_s)
+        task = asyncio.get_running_loop().create_task(answer, name=f"poll {link.bookie_id}")
+        self._asking[task] = link
+
+    def _hear(self, link: V3Link, task: asyncio.Task[pb.Response]) -> None:
+        try:
+            response = task.result()
+        except BookieUnavailable as error:
+            log.info("bookie cannot tell", extra={"ledger": self._ledger_id, "error": str(error)})
+            self._ask_next()
+            return
+        code = return_code_of(response.status)
+        if code == ReturnCode.EOK:
+            self._take(response.readResponse)
+            return
+        if not is_absence(code):
+            refusal = refusal_of(code, self._ledger_id, self._after + 1)
+            log.warning(
+                "bookie refused to tell what is confirmed",
+                extra={"bookie": link.bookie_id, "error": str(refusal)},
+            )
+            link.note_failure()
+        self._ask_next()
+
+    def _take(self, told: pb.ReadResponse) -> None:
+        if not told.HasField("maxLAC") or told.maxLAC <= self._news.last_confirmed:
+            return
+        is_next = told.HasField("body") and told.entryId == self._after + 1 <= told.maxLAC
+        self._news = News(told.maxLAC, told.body if is_next else None)

@@ -1,0 +1,144 @@
+"""The one writer of a ledger: appends entries, and closes the ledger where its confirmed ones end.
+
+How entries get to the bookies is ``pipeline``'s business, and who replaces a bookie that fails is
+``ensemble_change``'s; this module says what the metadata becomes, at a change and at the end. Made
+by ``Ledgers.create``.
+
+There is no ``force``: in BookKeeper it makes durable what was added with the deferred-sync flag,
+which V2 adds cannot carry. What is confirmed here is durable on Qa bookies already.
+
+Both are compare-and-set: a ledger that somebody recovers, or has closed, is not changed any more,
+and its writer is fenced by finding it so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+from geminga_ledger.config import LedgerConfig
+from geminga_ledger.connections.links import Purpose
+from geminga_ledger.counters import LedgerCounters
+from geminga_ledger.errors import LedgerClosed, LedgerClosedByOther, LedgerFenced
+from geminga_ledger.membership.bookies import Bookies
+from geminga_ledger.metadata.store import LedgerStore, StoredMetadata
+from geminga_ledger.replication.ensembles import with_fragment
+from geminga_ledger.replication.quorum import Quorum
+from geminga_ledger.writing.ensemble_change import EnsembleChange
+from geminga_ledger.writing.listener import LedgerListener
+from geminga_ledger.writing.pipeline import AddPipeline
+from geminga_protocol.bookkeeper.digest import master_key
+from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+from geminga_runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class LedgerWriter(AddPipeline):
+    """Entries 0, 1, … of a new ledger. Every method belongs to the event loop's thread.
+
+    ``last_pushed`` and ``last_confirmed`` are entry ids (-1: none), ``length_bytes`` the payload
+    bytes appended, ``pending_bytes`` those of them not confirmed yet. ``failure`` says why
+    ``writer_failed`` was called.
+    """
+
+    __slots__ = ("_closing", "_is_closed", "_metadata", "_store")
+
+    def __init__(
+        self,
+        metadata: StoredMetadata,
+        *,
+        bookies: Bookies,
+        store: LedgerStore,
+        listener: LedgerListener,
+        counters: LedgerCounters,
+        clock: Clock,
+        config: LedgerConfig,
+    ) -> None:
+        record = metadata.metadata
+        super().__init__(
+            metadata.ledger_id,
+            Quorum(record.ensemble_size, record.write_quorum, record.ack_quorum),
+            [bookies.links.link(bookie_id) for bookie_id in record.fragments[-1].ensemble],
+            master_key=master_key(config.password),
+            listener=listener,
+            change=EnsembleChange(
+                bookies,
+                Purpose.ORDINARY,
+                self._change_ensemble,
+                counters=counters,
+                config=config,
+            ),
+            clock=clock,
+            config=config,
+        )
+        self._metadata = metadata
+        self._store = store
+        self._closing = asyncio.Lock()
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Take no more entries, wait for those on their way, and close the ledger's metadata.
+
+        A writer that failed closes its ledger where it was confirmed: writing can go on in another
+        ledger without anything twice. Closing again does nothing.
+
+        Raises ``LedgerFenced`` when the ledger belongs to somebody else by now; then, and on
+        ``CoordinationError``, it is not closed and ``close`` may be called again.
+        """
+        if self._refusal is None:
+            self._refusal = LedgerClosed(self.ledger_id)
+        async with self._closing:
+            if self._is_closed:
+                return
+            await self.drained()
+            if isinstance(self.failure, LedgerFenced):
+                raise LedgerFenced(self.ledger_id) from self.failure
+            self.detach()
+            self._metadata = await self._store.update(self._metadata, self._closed)
+            self._is_closed = True
+        log.info(
+            "ledger closed",
+            extra={
+                "ledger": self.ledger_id,
+                "last_entry": self.last_confirmed,
+                "bytes": self.length_bytes,
+            },
+        )
+
+    async def _change_ensemble(self, ensemble: tuple[str, ...]) -> None:
+        change = partial(self._changed, ensemble)
+        self._metadata = await self._store.update(self._metadata, change)
+
+    def _changed(
+        self, ensemble: tuple[str, ...], metadata: LedgerMetadata
+    ) -> LedgerMetadata | None:
+        """The metadata with a new ensemble for what is not confirmed; None where it is there
+        already, put by an attempt whose answer was lost."""
+        if metadata.state is LedgerState.CLOSED:
+            raise self._closed_by_other(metadata)
+        if metadata.state is LedgerState.IN_RECOVERY:
+            raise LedgerFenced(self.ledger_id)
+        newest = metadata.fragments[-1].ensemble
+        if newest == ensemble:
+            return None
+        if newest != self.ensemble:
+            # Only the writer begins fragments: somebody else takes himself for it.
+            raise LedgerFenced(self.ledger_id)
+        return with_fragment(metadata, self.last_confirmed + 1, ensemble)
+
+    def _closed(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
+        """The metadata with our end in it. A recovery that goes on meanwhile finds it and stops."""
+        if metadata.state is not LedgerState.CLOSED:
+            return metadata.closed(self.last_confirmed, self.length_bytes)
+        if metadata.last_entry == self.last_confirmed and metadata.length == self.length_bytes:
+            return None
+        raise self._closed_by_other(metadata)
+
+    def _closed_by_other(self, metadata: LedgerMetadata) -> LedgerClosedByOther:
+        return LedgerClosedByOther(
+            self.ledger_id,
+            last_entry=metadata.last_entry,
+            our_last_entry=self.last_confirmed,
+        )
