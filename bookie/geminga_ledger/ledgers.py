@@ -1,6 +1,7 @@
 """All ledgers, as a broker uses them: create, open (recovering if need be), delete.
 
-Owns the connections to the bookies and the watch on which there are. Knows nothing of topics.
+Owns the connections to the bookies and the watches on the bookies there are. Here a ledger's parts
+are put together (writer, reader, recovery); each of them works by itself from then on.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from geminga_ledger.reading.ledger_view import LedgerView
 from geminga_ledger.reading.reader import LedgerReader
 from geminga_ledger.recovery import LedgerRecovery
 from geminga_ledger.replication.quorum import Quorum
-from geminga_ledger.replication.recovery_rules import LastEntryVotes, recovery_start
+from geminga_ledger.replication.recovery_rules import recovery_start
 from geminga_ledger.retry import RetryPolicy
 from geminga_ledger.writing.explicit_lac import ExplicitLac
 from geminga_ledger.writing.listener import LedgerListener
@@ -75,10 +76,12 @@ class Ledgers(Service):
         self._bookies = Bookies(self._registry, self._links, random)
         self.counters = LedgerCounters()
         self._read_ahead = ReadAheadCache(config.read_ahead_bytes_max)
-        # By ledger: who may recover it, and how many want to.
+        # By ledger: the lock of its recovery, and how many hold it or wait for it.
         self._recovering: dict[int, tuple[asyncio.Lock, int]] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # Closed in the opposite order: connections before the registry, which resolves addresses
+        # for them.
         await stack.enter_async_context(self._registry)
         await stack.enter_async_context(self._links)
         await stack.enter_async_context(
@@ -131,18 +134,15 @@ class Ledgers(Service):
             config=config,
         )
         if config.explicit_lac_interval_s:
-            self._tell_of(writer)
+            explicit_lac = ExplicitLac(
+                writer=writer,
+                link=self._links.v3_link,
+                master_key=master_key(config.password),
+                interval_s=config.explicit_lac_interval_s,
+                answer_timeout_s=config.answer_timeout_s,
+            )
+            self.spawn(explicit_lac.run(), name=f"explicit lac of ledger {writer.ledger_id}")
         return writer
-
-    def _tell_of(self, writer: LedgerWriter) -> None:
-        explicit_lac = ExplicitLac(
-            writer,
-            self._links.v3_link,
-            master_key=master_key(self._config.password),
-            interval_s=self._config.explicit_lac_interval_s,
-            answer_timeout_s=self._config.answer_timeout_s,
-        )
-        self.spawn(explicit_lac.run(), name=f"tell of ledger {writer.ledger_id}")
 
     async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
         """A reader of the ledger.
@@ -156,17 +156,29 @@ class Ledgers(Service):
         ``RecoveryUndecided`` (and other errors that can be retried) when too few bookies answered
         until the deadline for recoveries.
         """
-        if recover:
-            stored = _readable(await self._store.read(ledger_id))
-            if stored.metadata.state is not LedgerState.CLOSED:
-                _check_recoverable(stored)
-                stored = await self._recover(ledger_id)
-            return self._reader_of_closed(stored)
-        return await self._retry.run(
-            lambda: self._open_as_it_is(ledger_id),
-            on=LedgerError,
-            deadline_s=self._config.recovery_deadline_s,
-        )
+        if not recover:
+            return await self._retry.run(
+                lambda: self._open_as_it_is(ledger_id),
+                on=LedgerError,
+                deadline_s=self._config.recovery_deadline_s,
+            )
+        stored = await self._read_metadata(ledger_id)
+        if stored.metadata.state is not LedgerState.CLOSED:
+            # Recovery writes entries again, which are checked by CRC32C only.
+            digest_type = stored.metadata.digest_type
+            if digest_type is not DigestType.CRC32C:
+                raise UnsupportedLedger(ledger_id, f"has digest type {digest_type!r}")
+            async with self._recovery_turn(ledger_id):
+                stored = await LedgerRecovery(
+                    ledger_id,
+                    store=self._store,
+                    bookies=self._bookies,
+                    counters=self.counters,
+                    clock=self._clock,
+                    retry=self._retry,
+                    config=self._config,
+                ).run()
+        return self._reader(stored, stored.metadata.last_entry, stored.metadata.length)
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         """What ZooKeeper holds of the ledger. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
@@ -177,36 +189,24 @@ class Ledgers(Service):
         await self._store.delete(ledger_id)
 
     async def _new_ensemble(self, quorum: Quorum) -> tuple[str, ...]:
+        """Choose bookies, waiting for enough of them. Raises ``NotEnoughBookies``."""
         try:
             async with asyncio.timeout(self._config.create_deadline_s):
                 while True:
                     try:
                         return self._bookies.new_ensemble(quorum)
                     except NotEnoughBookies:
-                        await self._more_bookies(quorum)
+                        # Read-only bookies may become writable again; others must register first.
+                        may_suffice = self._registry.registered_count >= quorum.ensemble_size
+                        grace_s = None if may_suffice else self._config.registration_grace_s
+                        async with asyncio.timeout(grace_s):
+                            await self._registry.changed()
         except TimeoutError:
+            # Once more, for its error.
             return self._bookies.new_ensemble(quorum)
 
-    async def _more_bookies(self, quorum: Quorum) -> None:
-        """Return at the next change; raises ``TimeoutError`` where none is to be expected."""
-        may_come = self._bookies.registered_count >= quorum.ensemble_size
-        async with asyncio.timeout(None if may_come else self._config.registration_grace_s):
-            await self._bookies.changed()
-
-    async def _recover(self, ledger_id: int) -> StoredMetadata:
-        async with self._turn(ledger_id):
-            return await LedgerRecovery(
-                ledger_id,
-                store=self._store,
-                bookies=self._bookies,
-                counters=self.counters,
-                clock=self._clock,
-                retry=self._retry,
-                config=self._config,
-            ).run()
-
     @asynccontextmanager
-    async def _turn(self, ledger_id: int) -> AsyncGenerator[None, None]:
+    async def _recovery_turn(self, ledger_id: int) -> AsyncGenerator[None, None]:
         """One recovery of a ledger at a time: two would take each other's answers for their own."""
         lock, users = self._recovering.get(ledger_id, (asyncio.Lock(), 0))
         self._recovering[ledger_id] = lock, users + 1
@@ -214,30 +214,39 @@ class Ledgers(Service):
             async with lock:
                 yield
         finally:
+            # The last one to leave takes the lock out.
             lock, users = self._recovering.pop(ledger_id)
             if users > 1:
                 self._recovering[ledger_id] = lock, users - 1
 
     async def _open_as_it_is(self, ledger_id: int) -> LedgerReader:
-        stored = _readable(await self._store.read(ledger_id))
-        if stored.metadata.state is LedgerState.CLOSED:
-            return self._reader_of_closed(stored)
-        votes = await self._last_entry_poll(stored).run()
-        return self._reader(stored, _surely_confirmed(stored, votes), votes.length_bytes)
-
-    def _last_entry_poll(self, stored: StoredMetadata) -> LastEntryPoll:
+        """One attempt to open without recovering: asks the bookies how far it is confirmed."""
+        stored = await self._read_metadata(ledger_id)
         metadata = stored.metadata
+        if metadata.state is LedgerState.CLOSED:
+            return self._reader(stored, metadata.last_entry, metadata.length)
+        fragment = metadata.fragments[-1]
+        # Metadata of old clients has no password: then that of the config counts.
         password = self._config.password if metadata.password is None else metadata.password
-        return LastEntryPoll(
-            stored.ledger_id,
+        votes = await LastEntryPoll(
+            ledger_id,
             Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum),
-            [self._links.link(bookie_id) for bookie_id in metadata.fragments[-1].ensemble],
+            [self._links.link(bookie_id) for bookie_id in fragment.ensemble],
             answer_timeout_s=self._config.answer_timeout_s,
             decode=entry_decoder(metadata.digest_type, password),
-        )
+        ).run()
+        last_confirmed = recovery_start(votes.last_confirmed, fragment.first_entry)
+        return self._reader(stored, last_confirmed, votes.length_bytes)
 
-    def _reader_of_closed(self, stored: StoredMetadata) -> LedgerReader:
-        return self._reader(stored, stored.metadata.last_entry, stored.metadata.length)
+    async def _read_metadata(self, ledger_id: int) -> StoredMetadata:
+        """Raises ``UnsupportedLedger`` for a ledger whose metadata makes no sense."""
+        stored = await self._store.read(ledger_id)
+        metadata = stored.metadata
+        if not metadata.fragments or any(
+            len(each.ensemble) != metadata.ensemble_size for each in metadata.fragments
+        ):
+            raise UnsupportedLedger(ledger_id, "has fragments that do not fit its ensemble size")
+        return stored
 
     def _reader(
         self, stored: StoredMetadata, last_confirmed: int, length_bytes: int
@@ -258,24 +267,3 @@ class Ledgers(Service):
             config=self._config,
             read_ahead=self._read_ahead,
         )
-
-
-def _surely_confirmed(stored: StoredMetadata, votes: LastEntryVotes) -> int:
-    return recovery_start(votes.last_confirmed, stored.metadata.fragments[-1].first_entry)
-
-
-def _readable(stored: StoredMetadata) -> StoredMetadata:
-    """The same; raises ``UnsupportedLedger`` for ledgers whose metadata makes no sense."""
-    metadata = stored.metadata
-    if not metadata.fragments or any(
-        len(each.ensemble) != metadata.ensemble_size for each in metadata.fragments
-    ):
-        raise UnsupportedLedger(stored.ledger_id, "has fragments that do not fit its ensemble size")
-    return stored
-
-
-def _check_recoverable(stored: StoredMetadata) -> None:
-    """Raises ``UnsupportedLedger`` for ledgers whose entries cannot be written again here."""
-    digest_type = stored.metadata.digest_type
-    if digest_type is not DigestType.CRC32C:
-        raise UnsupportedLedger(stored.ledger_id, f"has digest type {digest_type!r}")

@@ -26,7 +26,7 @@ from geminga_ledger.replication.quorum import Quorum, Verdict
 from geminga_ledger.replication.recovery_rules import recovery_start
 from geminga_ledger.retry import RetryPolicy
 from geminga_ledger.writing.ensemble_change import EnsembleChange
-from geminga_ledger.writing.listener import NOBODY
+from geminga_ledger.writing.listener import NO_LISTENER
 from geminga_ledger.writing.pipeline import AddPipeline
 from geminga_protocol.bookkeeper.codes import Flag
 from geminga_protocol.bookkeeper.digest import master_key
@@ -128,7 +128,7 @@ class LedgerRecovery:
             quorum,
             links,
             master_key=self._master_key,
-            listener=NOBODY,
+            listener=NO_LISTENER,
             change=change,
             clock=self._clock,
             config=self._config,

@@ -1,9 +1,10 @@
-"""Trying again, up to a deadline: for ZooKeeper and bookies that are away for a moment."""
+"""Trying again until a deadline: for ZooKeeper and bookies that are away for a moment."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
@@ -15,13 +16,13 @@ from geminga_runtime.errors import GemingaError
 ResultT = TypeVar("ResultT")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Repeats what failed, with growing pauses."""
+    """Repeats what failed, with growing pauses; ``config`` has the first and the longest."""
 
-    def __init__(self, *, clock: Clock, random: Random, config: LedgerConfig) -> None:
-        self._clock = clock
-        self._random = random
-        self._config = config
+    clock: Clock
+    random: Random
+    config: LedgerConfig
 
     async def run(
         self,
@@ -30,19 +31,19 @@ class RetryPolicy:
         on: type[GemingaError],
         deadline_s: float,
     ) -> ResultT:
-        """The result of the first attempt that works.
+        """Return the result of the first attempt that works.
 
-        An error of the kind ``on`` whose class says ``retry`` is tried again while the next
-        attempt would begin within ``deadline_s`` seconds; after that, and of any other kind, it is
-        raised.
+        An error of the kind ``on`` whose class says ``retry`` is tried again while the next attempt
+        would begin within ``deadline_s`` seconds; after that, and of any other kind, it is raised.
+        An attempt that is under way at the deadline is not interrupted.
         """
-        give_up_s = self._clock.monotonic() + deadline_s
-        backoff = Backoff(self._config.retry_first_s, self._config.retry_limit_s, self._random)
+        give_up_s = self.clock.monotonic() + deadline_s
+        backoff = Backoff(self.config.retry_first_s, self.config.retry_limit_s, self.random)
         while True:
             try:
                 return await attempt()
             except on as error:
                 delay_s = backoff.next_s()
-                if not error.retry or self._clock.monotonic() + delay_s > give_up_s:
+                if not error.retry or self.clock.monotonic() + delay_s > give_up_s:
                     raise
                 await asyncio.sleep(delay_s)

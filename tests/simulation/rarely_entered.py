@@ -178,11 +178,11 @@ RARELY: frozenset[str] = frozenset(
         "geminga_functions.worker:Worker._compact:except ClientError (2)",
         "geminga_functions.worker:Worker._compact:except ServerUnreachable",
         "geminga_ledger.entries.digests:_Decoder._check:raise EntryDigestMismatch",
-        "geminga_ledger.writing.explicit_lac:ExplicitLac._tell_one:except BookieUnavailable",
+        "geminga_ledger.writing.explicit_lac:ExplicitLac._tell:except BookieUnavailable",
         "geminga_ledger.reading.lac_read:LacRead._hear:except EntryDigestMismatch",
         "geminga_ledger.reading.last_entry_poll:LastEntryPoll.read_answered:except EntryDigestMismatch",  # noqa: E501
         "geminga_ledger.reading.ledger_view:LedgerView._try_to_watch:except (TimeoutError, CoordinationError)",  # noqa: E501
-        "geminga_ledger.writing.pipeline:AddPipeline._check_room:raise self._refusal",
+        "geminga_ledger.writing.pipeline:AddPipeline.append_all:raise self._refusal",
         "geminga_ledger.recovery:LedgerRecovery._attempt.closed:raise RecoveryUndecided",
         "geminga_ledger.recovery:LedgerRecovery._copy_tail:raise pipeline.failure",
         "geminga_ledger.recovery:LedgerRecovery._length_at:raise RecoveryUndecided",
@@ -190,9 +190,9 @@ RARELY: frozenset[str] = frozenset(
         "geminga_ledger.connections.v3_link:V3Link._connect:raise BookieUnavailable (2)",
         "geminga_ledger.connections.v3_link:V3Link.ask:except TimeoutError",
         "geminga_ledger.connections.v3_link:V3Link.ask:raise BookieUnavailable",
-        "geminga_ledger.writing.writer:LedgerWriter._changed:raise LedgerFenced (2)",
-        "geminga_ledger.writing.writer:LedgerWriter._changed:raise self._closed_by_other",
-        "geminga_ledger.writing.writer:LedgerWriter._closed:raise self._closed_by_other",
+        "geminga_ledger.writing.writer:LedgerWriter._change_ensemble.changed:raise LedgerFenced (2)",  # noqa: E501
+        "geminga_ledger.writing.writer:LedgerWriter._change_ensemble.changed:raise self._closed_by_other",  # noqa: E501
+        "geminga_ledger.writing.writer:LedgerWriter._with_end:raise self._closed_by_other",
         "geminga_proxy.brokers:RegisteredBrokers._look:except CoordinationError",
         "geminga_proxy.connection:ClientConnection._join:except BaseException",
         "geminga_proxy.connection:ClientConnection._join:except TargetRefused",

@@ -1,13 +1,13 @@
-"""The bookies there are, as those who place ledgers see them: facts put together, chance added.
+"""Chooses bookies for ledgers: puts the facts together, adds chance, and lets ``placement`` decide.
 
-``registry`` knows who is registered and in which rack, ``links`` who can be reached and behaves;
-``placement`` decides. Shared by everything that writes in this process.
+``registry`` knows which bookies are registered and in which rack, ``links`` which of them can be
+reached and behave. Shared by everything that writes in this process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from random import Random
 
 from geminga_ledger.connections.links import BookieLinks
@@ -16,43 +16,35 @@ from geminga_ledger.replication.placement import Candidate, choose_ensemble, cho
 from geminga_ledger.replication.quorum import Quorum
 
 
+@dataclass(eq=False, slots=True)
 class Bookies:
-    """Chooses among them. ``links`` are the ways to each."""
+    """The bookies of the cluster, as this process may choose among them."""
 
-    def __init__(self, registry: BookieRegistry, links: BookieLinks, random: Random) -> None:
-        self.links = links
-        self._registry = registry
-        self._random = random
-
-    @property
-    def registered_count(self) -> int:
-        """How many there are, though some may take nothing new."""
-        return self._registry.registered_count
-
-    async def changed(self) -> None:
-        """Return at the next change of who is there to be chosen."""
-        await self._registry.changed()
+    registry: BookieRegistry
+    links: BookieLinks
+    random: Random
 
     def new_ensemble(self, quorum: Quorum) -> tuple[str, ...]:
         """Bookies for a new ledger. Raises ``NotEnoughBookies``."""
-        return choose_ensemble(self._candidates(), quorum, self._registry.racks)
+        return choose_ensemble(self._candidates(), quorum, self.registry.racks)
 
     def replacements(
         self, ensemble: Sequence[str], failed: Collection[int], quorum: Quorum
     ) -> dict[int, str]:
-        """Who can take the place of ``failed`` slots: slot → bookie id, of as many as can be."""
+        """Bookies to replace those in ``failed`` slots: slot → bookie id, as many as there are."""
         return choose_replacements(
-            self._candidates(), ensemble, failed, quorum, self._registry.racks
+            self._candidates(), ensemble, failed, quorum, self.registry.racks
         )
 
     def _candidates(self) -> list[Candidate]:
         candidates = [
-            replace(
-                each,
-                is_down=self.links.is_down(each.bookie_id),
-                is_quarantined=self.links.is_quarantined(each.bookie_id),
+            Candidate(
+                bookie_id,
+                is_down=self.links.is_down(bookie_id),
+                is_quarantined=self.links.is_quarantined(bookie_id),
             )
-            for each in self._registry.candidates
+            for bookie_id in self.registry.writable
         ]
-        self._random.shuffle(candidates)
+        # Among bookies that are equally good, placement takes the first.
+        self.random.shuffle(candidates)
         return candidates

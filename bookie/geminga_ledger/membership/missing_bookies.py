@@ -1,9 +1,10 @@
-"""Tells writers of bookies that are gone, also those who have nothing to send.
+"""Tells writers of bookies that are not registered any more, idle writers too.
 
-A writer finds out by itself when it sends. One that is idle would keep a lost bookie in its
-ensemble, and auto-recovery, which sees a ledger that nobody repairs, would take it from its living
-writer. So this goes by the fact that auto-recovery goes by as well: who is registered. (A
-connection proves nothing here: that to a machine without power stays as long as nothing is sent.)
+A writer notices a lost bookie by itself when it sends. An idle one would keep the bookie in its
+ensemble, and auto-recovery, which finds a ledger with a lost bookie that is not repaired, would
+take it from its living writer. So this watches the same fact as auto-recovery: which bookies are
+registered. (A connection proves nothing here: one to a machine without power stays open as long as
+nothing is sent.)
 
 While every bookie that is written to is registered, one task for all waits for the next change.
 """
@@ -19,17 +20,18 @@ from geminga_ledger.membership.registry import BookieRegistry
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
 
-# While a bookie is absent: how often it is looked whether it still is, as a part of the grace.
-_LOOKS_PER_GRACE = 4
-# So many writers are told at a time, then the event loop and ZooKeeper have this pause, because
-# each of them writes its ledger's metadata: a thousand a second. Who sends something waits for none
-# of it.
+# While a bookie is missing it is checked so many times in the grace whether it still is: writers
+# are told at most a quarter of the grace late.
+_CHECKS_PER_GRACE = 4
+# So many writers are told at a time; then the event loop and ZooKeeper have this pause, because
+# each of them writes its ledger's metadata: a thousand a second. A writer that sends something
+# notices by itself and waits for none of this.
 WRITERS_AT_ONCE = 50
 PAUSE_S = 0.05
 
 
 class MissingBookieWatch(Service):
-    """Watches over the bookies that writers are attached to."""
+    """Watches the bookies that writers are attached to."""
 
     def __init__(
         self, registry: BookieRegistry, links: BookieLinks, *, clock: Clock, config: LedgerConfig
@@ -38,8 +40,9 @@ class MissingBookieWatch(Service):
         self._registry = registry
         self._links = links
         self._clock = clock
+        # So long may a bookie be missing, as it is during a restart, before it is replaced.
         self._grace_s = config.absent_replace_s
-        # Since when each bookie is not registered that somebody writes to.
+        # Since when each bookie is missing, of those that writers are attached to.
         self._since_s: dict[str, float] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -48,26 +51,24 @@ class MissingBookieWatch(Service):
 
     async def _watch(self) -> None:
         while True:
-            for bookie_id in self._long_absent():
-                await self._tell_writers(bookie_id)
+            now_s = self._clock.monotonic()
+            missing = dict.fromkeys(
+                link.bookie_id
+                for link in self._links.writing
+                if not self._registry.is_registered(link.bookie_id)
+            )
+            # A bookie that came back meanwhile is dropped; missing again, its grace begins anew.
+            self._since_s = {each: self._since_s.get(each, now_s) for each in missing}
+            for bookie_id, since_s in list(self._since_s.items()):
+                if now_s - since_s >= self._grace_s:
+                    await self._tell_writers(bookie_id)
+            # Writers that found no replacement are told again at each check.
+            check_s = self._grace_s / _CHECKS_PER_GRACE if self._since_s else None
             try:
-                async with asyncio.timeout(self._look_s()):
+                async with asyncio.timeout(check_s):
                     await self._registry.changed()
             except TimeoutError:
                 continue
-
-    def _look_s(self) -> float | None:
-        return self._grace_s / _LOOKS_PER_GRACE if self._since_s else None
-
-    def _long_absent(self) -> list[str]:
-        now_s = self._clock.monotonic()
-        absent = dict.fromkeys(
-            link.bookie_id
-            for link in self._links.writing
-            if not self._registry.is_registered(link.bookie_id)
-        )
-        self._since_s = {each: self._since_s.get(each, now_s) for each in absent}
-        return [each for each, since_s in self._since_s.items() if now_s - since_s >= self._grace_s]
 
     async def _tell_writers(self, bookie_id: str) -> None:
         for link in self._links.writing:

@@ -1,4 +1,4 @@
-"""Which bookies there are, where they listen and in which racks they stand.
+"""The bookies that are registered in ZooKeeper: their ids, addresses and racks.
 
 The lists of writable bookies (/ledgers/available) and of read-only ones (its child readonly) and
 the racks (/bookies) are watched; an address is looked up when a connection is made, because that is
@@ -17,7 +17,6 @@ from random import Random
 
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable
-from geminga_ledger.replication.placement import Candidate
 from geminga_protocol.records.bookie_info import (
     AVAILABLE_PATH,
     READ_ONLY_NODE,
@@ -41,39 +40,34 @@ PORT_MAX = 65535
 
 
 class BookieRegistry(Service):
-    """The bookies of the cluster, as ZooKeeper tells them."""
+    """Follows the bookies of the cluster. While ZooKeeper is away, it keeps what it knew."""
 
     def __init__(self, coordination: Coordination, *, random: Random, config: LedgerConfig) -> None:
         super().__init__()
+        # The ids of the bookies that take new entries, and of those that can only be read; sorted.
+        self.writable: tuple[str, ...] = ()
+        self.read_only: tuple[str, ...] = ()
+        # Bookie id → rack, of the bookies that an operator has assigned one.
+        self.racks: Mapping[str, str] = {}
         self._coordination = coordination
         self._backoff = Backoff(config.retry_first_s, config.retry_limit_s, random)
-        self._writable: tuple[str, ...] = ()
-        self._read_only: tuple[str, ...] = ()
-        self._racks: Mapping[str, str] = {}
+        # Set by watches: what we know may not be the newest.
         self._is_stale = asyncio.Event()
+        # Set, and replaced by a new one, at each change of the two lists.
         self._changed = asyncio.Event()
-
-    @property
-    def candidates(self) -> list[Candidate]:
-        """The bookies that take new entries, sorted by id."""
-        return [Candidate(bookie_id) for bookie_id in self._writable]
 
     @property
     def registered_count(self) -> int:
         """How many bookies are there, writable or read-only."""
-        return len({*self._writable, *self._read_only})
-
-    @property
-    def racks(self) -> Mapping[str, str]:
-        """Bookie id → rack, of those that somebody gave one."""
-        return self._racks
+        # One that changes over is in both lists for a moment.
+        return len({*self.writable, *self.read_only})
 
     def is_registered(self, bookie_id: str) -> bool:
         """Whether the bookie is there, writable or read-only."""
-        return bookie_id in self._writable or bookie_id in self._read_only
+        return bookie_id in self.writable or bookie_id in self.read_only
 
     async def changed(self) -> None:
-        """Return at the next change of who is registered."""
+        """Return at the next change of the registered bookies."""
         await self._changed.wait()
 
     async def resolve(self, bookie_id: str) -> tuple[str, int]:
@@ -81,8 +75,16 @@ class BookieRegistry(Service):
 
         Raises ``BookieUnavailable``, ``CoordinationError``.
         """
+        # Where it has no record at all, an id that is an address counts: ``decode`` of nothing.
+        value = b""
+        for directory in (AVAILABLE_PATH, READ_ONLY_PATH):
+            try:
+                value, _ = await self._coordination.get(f"{directory}/{bookie_id}")
+            except NodeMissing:
+                continue
+            break
         try:
-            info = BookieInfo.decode(await self._registration(bookie_id), bookie_id)
+            info = BookieInfo.decode(value, bookie_id)
         except MalformedRecord as error:
             raise BookieUnavailable(
                 bookie_id, f"not registered as it should be: {error}"
@@ -93,16 +95,6 @@ class BookieRegistry(Service):
         if not host or not 0 < port <= PORT_MAX:
             raise BookieUnavailable(bookie_id, f"registered at {host!r}, port {port}")
         return host, port
-
-    async def _registration(self, bookie_id: str) -> bytes:
-        """The bookie's record; empty where it has none: then an id that is an address counts."""
-        for directory in (AVAILABLE_PATH, READ_ONLY_PATH):
-            try:
-                value, _ = await self._coordination.get(f"{directory}/{bookie_id}")
-            except NodeMissing:
-                continue
-            return value
-        return b""
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack  # the watching task is the service's own, nothing else is opened
@@ -127,17 +119,19 @@ class BookieRegistry(Service):
                 log.info("bookie list not refreshed", extra={"error": str(error)})
                 await asyncio.sleep(self._backoff.next_s())
             except Exception:
+                # The service starts this loop again, which must find something to do.
                 self._is_stale.set()
                 raise
 
     async def _refresh(self) -> None:
+        # Before reading: a change that comes meanwhile is read the next time.
         self._is_stale.clear()
         available = await self._names_in(AVAILABLE_PATH)
         read_only = await self._names_in(READ_ONLY_PATH)
         await self._refresh_racks()
         writable = tuple(name for name in available if name != READ_ONLY_NODE)
-        if (writable, read_only) != (self._writable, self._read_only):
-            self._writable, self._read_only = writable, read_only
+        if (writable, read_only) != (self.writable, self.read_only):
+            self.writable, self.read_only = writable, read_only
             log.info(
                 "bookies changed", extra={"writable": list(writable), "read_only": list(read_only)}
             )
@@ -145,10 +139,12 @@ class BookieRegistry(Service):
             self._changed = asyncio.Event()
 
     async def _names_in(self, path: str) -> tuple[str, ...]:
-        """The children of a node, sorted; of one that is not there, none."""
+        """The children of a node, sorted and watched; none where there is no node."""
         try:
             names = await self._coordination.children(path, on_change=self._is_stale.set)
         except NodeMissing:
+            # ``children`` leaves no watch on a missing node, ``exists`` does. The node may have
+            # been made between the two: then read again.
             if await self._coordination.exists(path, on_change=self._is_stale.set):
                 self._is_stale.set()
             names = []
@@ -167,12 +163,14 @@ class BookieRegistry(Service):
             # Racks are a wish; where they cannot be read, those known before are the best guess.
             log.warning("bookie racks not readable", extra={"error": str(error)})
             return
+        # Groups matter to isolation policies only, which ``placement`` does not have: a bookie's
+        # rack counts in whatever group it is.
         racks = {
             bookie_id: each.rack
             for group in groups.values()
             for bookie_id, each in group.items()
             if each.rack
         }
-        if racks != self._racks:
-            self._racks = racks
+        if racks != self.racks:
+            self.racks = racks
             log.info("bookie racks changed", extra={"racks": racks})

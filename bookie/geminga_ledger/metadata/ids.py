@@ -1,7 +1,7 @@
 """New ledger ids: numbers that ZooKeeper counts, as BookKeeper's ``ZkLedgerIdGenerator`` has it do.
 
 A sequential node is made below /ledgers/idgen, its number is the id, and it is deleted again. That
-counter ends at 2**31 - 2. From then on, for the whole cluster and for ever, numbers come from
+counter ends at 2**31 - 2. From then on, for the whole cluster and for good, numbers come from
 directories /ledgers/idgen-long/HOB-<high half>, each with a counter for the low half
 (``LongZkLedgerIdGenerator``).
 """
@@ -38,6 +38,8 @@ class LedgerIds:
 
     async def next_id(self) -> int:
         """A new id. Raises ``LedgerIdsExhausted``, ``CoordinationError``."""
+        # Once a writer has made the directory of long ids, all writers use it: a number of the
+        # short counter could be one that was given out before.
         if await self._coordination.exists(LONG_ID_GENERATOR_PATH) is None:
             number = await self._count(ID_GENERATOR_PATH)
             if number is not None:
@@ -45,22 +47,24 @@ class LedgerIds:
         return await self._next_long_id()
 
     async def _next_long_id(self) -> int:
-        highs = await self._high_halves()
+        """A number above 2**32: a directory's name is the high half, its counter the low one."""
+        try:
+            names = await self._coordination.children(LONG_ID_GENERATOR_PATH)
+        except NodeMissing:
+            names = []
+        highs = sorted(int(match[1]) for match in map(_HIGH_NAME.fullmatch, names) if match)
         high = highs[-1] if highs else 1
         while high < COUNTER_END:
             low = await self._count(_high_directory(high))
             if low is not None:
-                await self._remove_old(highs)
+                for old in highs[:-HIGH_DIRECTORIES_KEPT]:
+                    try:
+                        await self._coordination.delete(_high_directory(old))
+                    except CoordinationError:
+                        continue  # another writer deleted it, or uses it; the next id tries again
                 return high << 32 | low
             high += 1
         raise LedgerIdsExhausted
-
-    async def _high_halves(self) -> list[int]:
-        try:
-            names = await self._coordination.children(LONG_ID_GENERATOR_PATH)
-        except NodeMissing:
-            return []
-        return sorted(int(match[1]) for match in map(_HIGH_NAME.fullmatch, names) if match)
 
     async def _count(self, directory: str) -> int | None:
         """The next number of a directory's counter; None when it is used up."""
@@ -75,13 +79,6 @@ class LedgerIds:
             # It goes with the session; the number is ours either way.
             log.info("id node left", extra={"path": path, "error": str(error)})
         return number if 0 <= number < COUNTER_END else None
-
-    async def _remove_old(self, highs: list[int]) -> None:
-        for high in highs[:-HIGH_DIRECTORIES_KEPT]:
-            try:
-                await self._coordination.delete(_high_directory(high))
-            except CoordinationError:
-                continue  # somebody else's turn, or still in use; the next writer tries again
 
 
 def _high_directory(high: int) -> str:

@@ -1,7 +1,7 @@
 """Ledger metadata in ZooKeeper: created once, changed by compare-and-set, deleted.
 
-The node's version is the compare. A lost connection leaves open whether a change was made: it is
-tried again, and where the version has moved on, decided anew on what stands there. Facts:
+The node's version is what is compared. A lost connection leaves open whether a change was made: it
+is tried again, and where the version has moved on, decided anew from what is stored then. Facts:
 ``AbstractZkLedgerManager`` and ``MetadataUpdateLoop`` of Apache BookKeeper.
 """
 
@@ -34,20 +34,21 @@ from geminga_runtime.coordination import (
 
 log = logging.getLogger(__name__)
 
+# A ledger's metadata carry a random number, by which a writer recognizes the node that it made
+# itself when the answer to its creation was lost. 63 bits: not negative as a signed 64-bit number.
 _CREATION_TOKEN_BITS = 63
 ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMetadata:
-    """A ledger's metadata as it stood in ZooKeeper under ``version``.
-
-    ``created_ms`` is the node's time of creation, for people to look at; 0 where it was not told.
-    """
+    """A ledger's metadata as it was in ZooKeeper under ``version``."""
 
     ledger_id: int
     metadata: LedgerMetadata
+    # The node's version: what an update compares with.
     version: int
+    # When the node was created, for listings; 0 where it is not known.
     created_ms: int = 0
 
 
@@ -56,7 +57,10 @@ Change = Callable[[LedgerMetadata], LedgerMetadata | None]
 
 
 class LedgerStore:
-    """All methods raise ``CoordinationError`` when ZooKeeper stays away beyond the deadline."""
+    """Creates, reads, changes and deletes ledgers' metadata.
+
+    All methods raise ``CoordinationError`` when ZooKeeper stays away beyond the deadline.
+    """
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class LedgerStore:
         self._ids = LedgerIds(coordination)
         self._random = random
         self._config = config
-        # By ledger: set when what stands there is changed. Of those that somebody wants to hear of.
+        # By ledger: set at the next change of its metadata. Of ledgers with a watch in ZooKeeper.
         self._watched: dict[int, asyncio.Event] = {}
 
     async def create(self, metadata: LedgerMetadata) -> StoredMetadata:
@@ -82,6 +86,7 @@ class LedgerStore:
             ledger_id = await self._persist(self._ids.next_id)
             if await self._persist(partial(self._create_as, ledger_id, marked)):
                 return StoredMetadata(ledger_id, marked, 0)
+            # Another kind of client made a ledger under a number that it chose itself.
             log.warning("ledger id was taken", extra={"ledger": ledger_id})
 
     async def _create_as(self, ledger_id: int, metadata: LedgerMetadata) -> bool:
@@ -104,7 +109,7 @@ class LedgerStore:
     async def read_watched(self, ledger_id: int) -> tuple[StoredMetadata, asyncio.Event]:
         """Like ``read``, with an event that is set when this may not be the newest any more.
 
-        ZooKeeper is asked to tell once a ledger, however many want to hear.
+        All readers of a ledger share one watch in ZooKeeper.
         """
         changed = self._watched.get(ledger_id)
         if changed is not None:
@@ -112,6 +117,8 @@ class LedgerStore:
         changed = asyncio.Event()
         on_change = partial(self._changed, ledger_id, changed)
         stored = await self._persist(lambda: self._read_once(ledger_id, on_change))
+        # The watch may have fired before its own answer came; another reader may have set one
+        # meanwhile, which then stays.
         if not changed.is_set():
             self._watched.setdefault(ledger_id, changed)
         return stored, changed
@@ -124,13 +131,15 @@ class LedgerStore:
     async def update(self, stored: StoredMetadata, change: Change) -> StoredMetadata:
         """Apply ``change`` to the newest metadata, beginning with ``stored``, until it is written.
 
-        ``change`` is asked again whenever somebody else wrote in between. Returns what stands
-        there then. Raises what ``change`` raises, and ``NoSuchLedger``.
+        ``change`` is called again whenever another process wrote in between. Returns what is
+        stored then. Raises what ``change`` raises, and ``NoSuchLedger``.
         """
         current = stored
 
         async def attempt() -> StoredMetadata:
             nonlocal current
+            # Ends: each turn means that another process has changed the ledger, which happens a
+            # few times in its life.
             while True:
                 wanted = change(current.metadata)
                 if wanted is None:
@@ -150,21 +159,25 @@ class LedgerStore:
         return await self._persist(attempt)
 
     async def delete(self, ledger_id: int) -> None:
-        """Delete a ledger's metadata, and the inner nodes that become empty; bookies then drop its
-        entries by themselves. No error where it is gone already."""
-        await self._persist(lambda: self._delete_once(ledger_id))
+        """Delete a ledger's metadata; bookies then drop its entries by themselves.
 
-    async def _delete_once(self, ledger_id: int) -> None:
-        path = ledger_path(ledger_id)
-        try:
-            await self._coordination.delete(path)
-        except NodeMissing:
-            return
-        while (path := path.rpartition("/")[0]) != LEDGERS_PATH:
+        No error where it is gone already.
+        """
+
+        async def attempt() -> None:
+            path = ledger_path(ledger_id)
             try:
                 await self._coordination.delete(path)
-            except CoordinationError:
-                return  # not empty, gone already, or left for the next deletion
+            except NodeMissing:
+                return
+            # The inner nodes that have become empty go as well.
+            while (path := path.rpartition("/")[0]) != LEDGERS_PATH:
+                try:
+                    await self._coordination.delete(path)
+                except CoordinationError:
+                    return  # not empty, gone already, or left for the next deletion
+
+        await self._persist(attempt)
 
     async def _read_once(self, ledger_id: int, on_change: OnChange | None = None) -> StoredMetadata:
         path = ledger_path(ledger_id)
@@ -176,11 +189,12 @@ class LedgerStore:
             metadata = LedgerMetadata.decode(value)
         except WireError as error:
             raise UnsupportedLedger(
-                ledger_id, f"has metadata that says nothing: {error}"
+                ledger_id, f"has metadata that cannot be read: {error}"
             ) from error
         return StoredMetadata(ledger_id, metadata, stat.version, stat.created_ms)
 
     async def _persist(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Repeat an attempt while the connection to ZooKeeper is lost, up to the deadline."""
         return await self._retry.run(
             attempt, on=ConnectionLost, deadline_s=self._config.metadata_deadline_s
         )

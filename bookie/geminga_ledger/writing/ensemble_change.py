@@ -1,15 +1,21 @@
 """Replaces bookies that fail while a ledger is written or recovered.
 
-The steps of one change: choose who comes for whom (``placement``), get a connection to each, stop
-counting what the replaced ones say, write the new ensemble into the metadata (``commit``: by
-compare-and-set for a writer, into the end it will write for a recovery), send the newcomers all
-that is not confirmed. Bookies that fail while a change is under way are the next change's. The new
-fragment begins at ``last_confirmed + 1``, and nothing is confirmed in between, so that everything
-from there on is on the new ensemble. What is confirmed while ZooKeeper keeps us waiting counts only
-bookies that are in both ensembles, and so is safe under either metadata.
+The steps of one change:
 
-Where there is nobody to come, nothing changes: the ledger goes on as long as Qa bookies store each
-entry, and whoever failed is looked at again, as are new bookies, at each of the pipeline's checks.
+1. Choose a replacement for each failing bookie (``placement``), and connect to it.
+2. Stop counting the acknowledgements of the bookies that leave, and confirm nothing for the moment.
+3. Write the new ensemble into the metadata (``commit``: by compare-and-set for a writer; into the
+   end that it will write, for a recovery).
+4. Send the newcomers all that is not confirmed, and confirm again.
+
+The new fragment begins at ``last_confirmed + 1``. Nothing is confirmed between steps 2 and 4, so
+that everything from there on is on the new ensemble. Where ZooKeeper takes too long for step 3,
+entries are confirmed meanwhile by bookies that are in both ensembles alone; that is safe under
+either metadata. Bookies that fail during a change are replaced by the next one.
+
+Where no other bookie is available, nothing changes: the ledger goes on as long as Qa bookies store
+each entry, and each of the pipeline's periodic checks tries again, with bookies that have come or
+come back.
 
 Facts: ``LedgerHandle.handleBookieFailure`` and ``ensembleChangeLoop``, ``EnsembleUtils``,
 ``ReadOnlyLedgerHandle.handleBookieFailure`` of Apache BookKeeper.
@@ -20,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.connections.links import BookieLink, Purpose
@@ -28,8 +34,10 @@ from geminga_ledger.counters import LedgerCounters
 from geminga_ledger.errors import BookieUnavailable, LedgerError
 from geminga_ledger.membership.bookies import Bookies
 from geminga_ledger.replication.ensembles import with_replaced
-from geminga_ledger.replication.quorum import Quorum
 from geminga_runtime.coordination import CoordinationError
+
+if TYPE_CHECKING:
+    from geminga_ledger.writing.pipeline import AddPipeline
 
 log = logging.getLogger(__name__)
 
@@ -38,54 +46,12 @@ Commit = Callable[[tuple[str, ...]], Awaitable[None]]
 ``LedgerError`` where the ledger is not ours to change (any more), ``CoordinationError``."""
 
 
-class Changeable(Protocol):
-    """The pipeline whose bookies are replaced."""
-
-    ledger_id: int
-
-    @property
-    def quorum(self) -> Quorum:
-        """E, Qw and Qa."""
-        ...
-
-    @property
-    def ensemble(self) -> tuple[str, ...]:
-        """The bookies as they are now, by slot."""
-        ...
-
-    @property
-    def failing(self) -> list[int]:
-        """The slots whose bookies should be replaced."""
-        ...
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is sent to bookies any more."""
-        ...
-
-    def retire(self, slots: Mapping[int, BookieLink]) -> None:
-        """Count no more what these slots' bookies say, and confirm nothing for the moment."""
-        ...
-
-    def release(self) -> None:
-        """Confirm again."""
-        ...
-
-    def admit(self, newcomers: Mapping[int, BookieLink]) -> None:
-        """These are the slots' bookies from now on."""
-        ...
-
-    def nobody_comes(self) -> None:
-        """There is no replacement now."""
-        ...
-
-    def fail(self, error: LedgerError) -> None:
-        """Give up."""
-        ...
-
-
 class EnsembleChange:
-    """Keeps one pipeline's ensemble working. At most one change is under way at a time."""
+    """Keeps one pipeline's ensemble working. At most one change is under way at a time.
+
+    The pipeline is passed with each call, not kept: it holds this object, and a cycle would keep
+    both alive until the garbage collector runs.
+    """
 
     __slots__ = ("_bookies", "_commit", "_config", "_counters", "_purpose", "_task")
 
@@ -103,6 +69,7 @@ class EnsembleChange:
         self._commit = commit
         self._counters = counters
         self._config = config
+        # The change that is under way.
         self._task: asyncio.Task[object] | None = None
 
     @property
@@ -110,8 +77,8 @@ class EnsembleChange:
         """Whether a bookie is being replaced."""
         return self._task is not None
 
-    def look(self, pipeline: Changeable) -> None:
-        """Some of the pipeline's bookies fail: begin to replace them, where that can be done."""
+    def replace_failing(self, pipeline: AddPipeline) -> None:
+        """Begin to replace the pipeline's failing bookies, unless a change is under way already."""
         if self._task is not None or pipeline.is_over:
             return
         chosen = self._choose(pipeline)
@@ -121,38 +88,45 @@ class EnsembleChange:
             name = f"change ensemble of ledger {pipeline.ledger_id}"
             self._task = self._bookies.links.spawn(work, name=name)
         else:
-            pipeline.nobody_comes()
+            pipeline.no_replacement()
 
     def stop(self) -> None:
-        """Leave it as it is, for good. A change of the metadata may still be done by this."""
+        """Leave the ensemble as it is, for good. A request to ZooKeeper that is on its way may
+        still change the metadata."""
         task, self._task = self._task, None
-        self._commit = _change_nothing  # the pipeline's own: it would keep what is over alive
+        # The commit is a method of the pipeline's owner: it would keep what is over alive.
+        self._commit = _change_nothing
+        # The change itself may be what ends the pipeline (``_replace_all`` fails it): it runs on.
         if task is not None and task is not asyncio.current_task():
             task.cancel()
 
-    def _choose(self, pipeline: Changeable) -> dict[int, str]:
-        failing = pipeline.failing
-        if not failing:
+    def _choose(self, pipeline: AddPipeline) -> dict[int, str]:
+        """A bookie for each failing slot that one can be found for."""
+        if not pipeline.failing:
             return {}
-        return self._bookies.replacements(pipeline.ensemble, failing, pipeline.quorum)
+        return self._bookies.replacements(pipeline.ensemble, pipeline.failing, pipeline.quorum)
 
-    async def _replace_all(self, pipeline: Changeable, chosen: dict[int, str]) -> None:
+    async def _replace_all(self, pipeline: AddPipeline, chosen: dict[int, str]) -> None:
+        """Replace bookies until none fails, or until no other one can be reached."""
         try:
             while chosen:
                 newcomers = await self._reach(chosen)
-                if newcomers:
+                if newcomers and not pipeline.is_over:
                     await self._replace(pipeline, newcomers)
                 if pipeline.is_over:
                     return
+                # More may have failed meanwhile. A chosen bookie that could not be reached counts
+                # as down now and is not chosen again, so that this ends.
                 chosen = self._choose(pipeline)
         except LedgerError as error:
             pipeline.fail(error)
             return
         finally:
+            # ``stop`` has taken the task out already, and a later change may stand there.
             if self._task is asyncio.current_task():
                 self._task = None
         if pipeline.failing:
-            pipeline.nobody_comes()
+            pipeline.no_replacement()
 
     async def _reach(self, chosen: Mapping[int, str]) -> dict[int, BookieLink]:
         """Those of the chosen that can be connected to; the others count as down from now on."""
@@ -160,25 +134,39 @@ class EnsembleChange:
             slot: self._bookies.links.link(bookie_id, self._purpose)
             for slot, bookie_id in chosen.items()
         }
-        attempts = (_is_reachable(link) for link in links.values())
-        reached = await asyncio.gather(*attempts)
-        return {
-            slot: link for (slot, link), is_up in zip(links.items(), reached, strict=True) if is_up
-        }
+        attempts = (link.connected() for link in links.values())
+        results = await asyncio.gather(*attempts, return_exceptions=True)
+        reached: dict[int, BookieLink] = {}
+        for (slot, link), result in zip(links.items(), results, strict=True):
+            if result is None:
+                reached[slot] = link
+            elif not isinstance(result, BookieUnavailable):
+                raise result
+        return reached
 
-    async def _replace(self, pipeline: Changeable, newcomers: Mapping[int, BookieLink]) -> None:
-        if pipeline.is_over:
-            return
+    async def _replace(self, pipeline: AddPipeline, newcomers: Mapping[int, BookieLink]) -> None:
         before = pipeline.ensemble
         names = {slot: link.bookie_id for slot, link in newcomers.items()}
+        ensemble = with_replaced(before, names)
         pipeline.retire(newcomers)
-        loop = asyncio.get_running_loop()
-        deadline = loop.call_later(self._config.change_pause_s, pipeline.release)
+        pause = asyncio.get_running_loop().call_later(self._config.change_pause_s, pipeline.release)
         try:
-            is_done = await self._commit_surely(pipeline, with_replaced(before, names))
+            # An attempt whose answer was lost may have changed the metadata. Only ZooKeeper knows,
+            # so neither the old ensemble nor the new one is sure until it answers: ask on.
+            while not pipeline.is_over:
+                try:
+                    await self._commit(ensemble)
+                except CoordinationError as error:
+                    log.warning(
+                        "ensemble change waits",
+                        extra={"ledger": pipeline.ledger_id, "error": str(error)},
+                    )
+                    await asyncio.sleep(self._config.retry_limit_s)
+                else:
+                    break
         finally:
-            deadline.cancel()
-        if not is_done:
+            pause.cancel()
+        if pipeline.is_over:
             return
         pipeline.admit(newcomers)
         self._counters.bookies_replaced += len(newcomers)
@@ -191,32 +179,6 @@ class EnsembleChange:
             },
         )
 
-    async def _commit_surely(self, pipeline: Changeable, ensemble: tuple[str, ...]) -> bool:
-        """Once a change was tried, nobody knows but ZooKeeper whether it was made: ask on.
-
-        Whether the pipeline still wants to know.
-        """
-        while not pipeline.is_over:
-            try:
-                await self._commit(ensemble)
-            except CoordinationError as error:
-                log.warning(
-                    "ensemble change waits",
-                    extra={"ledger": pipeline.ledger_id, "error": str(error)},
-                )
-                await asyncio.sleep(self._config.retry_limit_s)
-            else:
-                break
-        return not pipeline.is_over
-
 
 async def _change_nothing(_: tuple[str, ...]) -> None:
-    """For a pipeline that is over."""
-
-
-async def _is_reachable(link: BookieLink) -> bool:
-    try:
-        await link.connected()
-    except BookieUnavailable:
-        return False
-    return True
+    """The commit of a pipeline that is over."""

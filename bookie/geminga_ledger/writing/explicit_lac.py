@@ -1,9 +1,10 @@
-"""Tells the bookies up to where a ledger is confirmed while nothing is added to it.
+"""Tells bookies how far a ledger is confirmed while nothing is added to it: the explicit LAC.
 
-Every entry says what was confirmed when it was sent, so that a reader hears of the last one only
-with the next. Where that may take long, its writer can say it without an entry: when nothing was
-added for an interval. Off unless the config sets one. Facts: ``ExplicitLacFlushPolicy`` and
-``PendingWriteLacOp`` of Apache BookKeeper, which go by a fixed interval too.
+Every entry carries what was confirmed when it was sent (the last-add-confirmed, LAC), so a reader
+learns that the last entry is confirmed only from the next one. Where that may take long, the writer
+can send the LAC without an entry, once nothing was added for an interval. Off unless the config
+sets one. Facts: ``ExplicitLacFlushPolicy`` and ``PendingWriteLacOp`` of Apache BookKeeper, which
+use a fixed interval too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from geminga_ledger.connections.v3_link import V3Link
 from geminga_ledger.errors import BookieUnavailable
@@ -22,61 +24,55 @@ from geminga_protocol.records.ledger_metadata import NO_ENTRY
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class ExplicitLac:
-    """Looks at a writer from time to time, and costs it nothing. ``run`` is a task of its own."""
+    """Polls a writer, which does not know of it and pays nothing. ``run`` is a task of its own."""
 
-    def __init__(
-        self,
-        writer: AddPipeline,
-        link: Callable[[str], V3Link],
-        *,
-        master_key: bytes,
-        interval_s: float,
-        answer_timeout_s: float,
-    ) -> None:
-        self._writer = writer
-        self._link = link
-        self._master_key = master_key
-        self._interval_s = interval_s
-        self._answer_timeout_s = answer_timeout_s
+    writer: AddPipeline
+    # The V3 link to a bookie: V2 has no such request.
+    link: Callable[[str], V3Link]
+    master_key: bytes
+    interval_s: float
+    answer_timeout_s: float
 
     async def run(self) -> None:
         """Until the writer is closed or has failed."""
-        writer = self._writer
+        writer = self.writer
+        # The last entry of the poll before, and the LAC that enough bookies know.
         pushed = told = NO_ENTRY
         while True:
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self.interval_s)
             if writer.is_over:
                 return
             is_pausing, pushed = writer.last_pushed == pushed, writer.last_pushed
             last_confirmed = writer.last_confirmed
-            if is_pausing and last_confirmed > told and await self._tell(last_confirmed):
+            if not is_pausing or last_confirmed <= told:
+                continue
+            ensemble = writer.ensemble
+            results = await asyncio.gather(
+                *(
+                    self._tell(self.link(ensemble[slot]), last_confirmed)
+                    for slot in writer.quorum.write_set(last_confirmed)
+                )
+            )
+            # As many bookies must keep it as keep a confirmed entry: then a reader that asks all
+            # but Qa - 1 of them learns it.
+            if sum(results) >= writer.quorum.ack_quorum:
                 told = last_confirmed
 
-    async def _tell(self, last_confirmed: int) -> bool:
-        """Whether as many bookies keep it as keep an entry that is confirmed."""
-        writer = self._writer
-        ensemble = writer.ensemble
-        results = await asyncio.gather(
-            *(
-                self._tell_one(self._link(ensemble[slot]), last_confirmed)
-                for slot in writer.quorum.write_set(last_confirmed)
-            )
-        )
-        return sum(results) >= writer.quorum.ack_quorum
-
-    async def _tell_one(self, link: V3Link, last_confirmed: int) -> bool:
-        ledger_id = self._writer.ledger_id
-        request = write_lac_request(ledger_id, last_confirmed, self._master_key)
+    async def _tell(self, link: V3Link, last_confirmed: int) -> bool:
+        """Whether the bookie keeps it."""
+        ledger_id = self.writer.ledger_id
+        request = write_lac_request(ledger_id, last_confirmed, self.master_key)
         try:
-            response = await link.ask(request, timeout_s=self._answer_timeout_s)
+            response = await link.ask(request, timeout_s=self.answer_timeout_s)
         except BookieUnavailable as error:
-            log.info("bookie not told", extra={"ledger": ledger_id, "error": str(error)})
+            log.info("explicit lac not sent", extra={"ledger": ledger_id, "error": str(error)})
             return False
         code = return_code_of(response.status)
         if code != ReturnCode.EOK:
             log.info(
-                "bookie will not keep what is confirmed",
+                "explicit lac refused",
                 extra={"ledger": ledger_id, "bookie": link.bookie_id, "code": code.name},
             )
         return code == ReturnCode.EOK

@@ -1,4 +1,4 @@
-"""Whom a ledger's writer tells what became of its entries."""
+"""What a ledger's writer reports to: the owner of the entries."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from geminga_ledger.errors import LedgerError
 
 
 class LedgerListener(Protocol):
-    """Whom a writer tells what became of its entries. Called on the event loop, from inside the
-    reading of the bookie's answers: must not block."""
+    """Receives what became of a writer's entries.
+
+    Called on the event loop, while a bookie's answers are being read: must not block, and must not
+    raise.
+    """
 
     def entries_confirmed(self, last_confirmed: int) -> None:
         """Every entry up to ``last_confirmed`` is on Qa bookies. Once for each batch of answers."""
@@ -20,14 +23,14 @@ class LedgerListener(Protocol):
         ...
 
 
-class Nobody:
-    """For a writer whose single entries nobody waits for, or waits for any more."""
+class NoListener:
+    """Ignores reports: for recovery, which waits for whole batches, and for detached writers."""
 
     def entries_confirmed(self, last_confirmed: int) -> None:
-        """Nobody wants to know."""
+        """Ignore it."""
 
     def writer_failed(self, error: LedgerError) -> None:
-        """Nobody wants to know."""
+        """Ignore it."""
 
 
-NOBODY = Nobody()
+NO_LISTENER = NoListener()

@@ -2,14 +2,14 @@
 
 The engine under ``LedgerWriter`` and under recovery. Appending is synchronous: the bytes go into
 the outboxes of the write set and leave at the end of the loop turn. Every entry is kept until it is
-confirmed, so that a bookie whose connection broke, or one that comes in the place of another
-(``ensemble_change``), can be sent all it has not answered. When an entry cannot be confirmed
-(fenced, refused by too many with nobody to replace them, deadline) the pipeline fails as a whole
-and says so once; what it confirmed stays confirmed.
+confirmed, so that a bookie whose connection broke, or one that replaces another
+(``ensemble_change``), can be sent all that it has not answered. When an entry can never be
+confirmed (fenced, refused by too many bookies that cannot be replaced, deadline passed) the
+pipeline fails as a whole and reports it once; what it confirmed stays confirmed.
 
-A bookie fails when it cannot be connected to while it should be sent something, refuses an entry,
-owes answers and gives none for the time that answers may take, or is not registered for a while
-(``absences``).
+A bookie counts as failing when it cannot be connected to while there is something to send to it,
+when it refuses an entry, when it owes answers and gives none for ``answer_timeout_s``, or when it
+has not been registered for a while (``missing_bookies``).
 
 HOT: no future, task or timer for an entry. One timer per pipeline that has something on its way.
 """
@@ -38,7 +38,7 @@ from geminga_ledger.errors import (
 from geminga_ledger.replication.quorum import Acknowledgements, Quorum
 from geminga_ledger.replication.stall_detector import Answers, StallDetector
 from geminga_ledger.writing.ensemble_change import EnsembleChange
-from geminga_ledger.writing.listener import NOBODY, LedgerListener
+from geminga_ledger.writing.listener import NO_LISTENER, LedgerListener
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.bookkeeper.errors import refusal_of
 from geminga_protocol.bookkeeper.v2 import encode_add
@@ -46,7 +46,8 @@ from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# How often stalled entries are looked for, as a part of the time that a bookie may take to answer.
+# Checks for stalled entries in the time that a bookie may take to answer: a stall is noticed at
+# most a quarter of that time late.
 _CHECKS_PER_TIMEOUT = 4
 # What a frame holds besides the payload, its size not counted: the request's header and key, the
 # entry's header.
@@ -56,11 +57,17 @@ FRAME_OVERHEAD_BYTES = len(encode_add(0, 0, 0, 0, b"", bytes(20))) - 4
 class AddPipeline:
     """Appends entries ``last_confirmed + 1``, … to one ensemble, whose bookies ``change`` replaces.
 
-    ``flags`` go with every add; ``length_bytes`` is the sum of all payloads of the ledger so far.
+    ``flags`` go with every add. A bookie is named by its slot: its index in the ensemble.
+
+    ``last_pushed`` is the last entry appended, ``length_bytes`` the payloads of the ledger up to
+    it, ``pending_bytes`` those that are not confirmed. ``failure`` says why the pipeline failed, if
+    it did; ``is_over`` that nothing is sent to bookies any more: detached, closed or failed.
     """
 
     # With more than 30 attributes and no slots, CPython looks each up in a dictionary: an entry
     # alone then takes 130 ns more than 2.1 us to append and 100 ns more than 1.9 us to confirm.
+    # What is empty for most pipelines is made with its first element, or shared (a frozenset):
+    # there may be very many ledgers that are open and not written to.
     __slots__ = (
         "_acks",
         "_answers",
@@ -69,7 +76,6 @@ class AddPipeline:
         "_config",
         "_drained",
         "_ensemble_size",
-        "_failing",
         "_flags",
         "_links",
         "_listener",
@@ -87,6 +93,7 @@ class AddPipeline:
         "_stalls",
         "_timer",
         "_unreachable_since",
+        "failing",
         "failure",
         "is_over",
         "last_confirmed",
@@ -115,11 +122,13 @@ class AddPipeline:
         self.ledger_id = ledger_id
         self.quorum = quorum
         self.is_over = False
+        self.failure: LedgerError | None = None
         self.last_pushed = last_confirmed
         self.last_confirmed = last_confirmed
         self.length_bytes = 0
         self.pending_bytes = 0
-        self.failure: LedgerError | None = None
+        # The slots whose bookies should be replaced.
+        self.failing: frozenset[int] = frozenset()
         self._links = list(links)
         self._listener = listener
         self._change = change
@@ -132,23 +141,23 @@ class AddPipeline:
         # Why ``append`` raises; None while it takes entries.
         self._refusal: LedgerError | None = None
         self._acks = Acknowledgements(quorum, last_confirmed)
-        # (everything before the payload, payload) of the entries from last_confirmed + 1 on. Made
-        # with the first, and the sets below are shared while empty: there may be very many ledgers
-        # that nobody writes to.
+        # (everything before the payload, payload) of the entries from last_confirmed + 1 on.
         self._pending: deque[tuple[bytes, bytes]] | None = None
         self._ensemble_size = quorum.ensemble_size
         self._outboxes = self._route()
         self._timer: asyncio.TimerHandle | None = None
-        # Slots whose bookies should be replaced; by slot: why its bookie refused, how far was
-        # pushed when it was first found unreachable, and the entries it answered for last.
-        self._failing: frozenset[int] = frozenset()
+        # By slot: why its bookie refused first, and ``last_pushed`` when its bookie was first found
+        # unreachable.
         self._refusals: dict[int, AppendRefused] = {}
         self._unreachable_since: dict[int, int] = {}
-        # One more than there are bookies: ``release`` has a place of its own.
+        # By slot: the entries that its bookie answered last. One more than there are slots:
+        # ``release`` records an empty answer there.
         self._answers: list[Answers] = [(last_confirmed,)] * (quorum.ensemble_size + 1)
         self._stalls = StallDetector()
+        # Slots whose bookies leave in the change under way; whose bookies are overloaded.
         self._retired: frozenset[int] = frozenset()
         self._overloaded: frozenset[int] = frozenset()
+        # The first unconfirmed entry at the last check, and since when it has been that.
         self._stalled_entry = -1
         self._stalled_since_s = 0.0
         self._drained: asyncio.Future[None] | None = None
@@ -159,18 +168,6 @@ class AddPipeline:
     def ensemble(self) -> tuple[str, ...]:
         """The bookies as they are now, by slot."""
         return tuple(link.bookie_id for link in self._links)
-
-    @property
-    def failing(self) -> list[int]:
-        """The slots whose bookies should be replaced."""
-        return sorted(self._failing)
-
-    def _route(self) -> list[tuple[Outbox, ...]]:
-        """The outboxes of each write set."""
-        return [
-            tuple(self._links[bookie].outbox for bookie in write_set)
-            for write_set in self.quorum.write_sets
-        ]
 
     def append(self, payload: bytes) -> int:
         """Send one entry on its way; returns its id. Raises as ``append_all`` does."""
@@ -183,7 +180,15 @@ class AddPipeline:
         Raises ``EntryTooLarge``, ``TooMuchPending``, or why the pipeline takes no more:
         ``LedgerClosed``, ``LedgerFenced``, ….
         """
-        self._check_room(payloads)
+        if self._refusal is not None:
+            raise self._refusal
+        largest = max(map(len, payloads))
+        if largest > self._payload_bytes_max:
+            raise EntryTooLarge(largest, self._payload_bytes_max)
+        total = sum(map(len, payloads))
+        # A batch larger than the bound is taken where nothing else is pending: else it never would.
+        if self.pending_bytes + total > self._pending_bytes_max and self._pending:
+            raise TooMuchPending(self.ledger_id, self.pending_bytes, self._pending_bytes_max)
         ledger_id, confirmed = self.ledger_id, self.last_confirmed
         master_key, flags = self._master_key, self._flags
         outboxes, ensemble_size = self._outboxes, self._ensemble_size
@@ -194,6 +199,8 @@ class AddPipeline:
         for payload in payloads:
             entry_id += 1
             length_bytes += len(payload)
+            # Each entry carries what was confirmed when it was sent: readers and recovery learn it
+            # from there.
             entry = (
                 encode_add(
                     ledger_id, entry_id, confirmed, length_bytes, payload, master_key, flags
@@ -212,17 +219,7 @@ class AddPipeline:
         self.last_pushed = entry_id
         self.length_bytes = length_bytes
         if self._timer is None:
-            self._watch()
-
-    def _check_room(self, payloads: Sequence[bytes]) -> None:
-        if self._refusal is not None:
-            raise self._refusal
-        largest = max(map(len, payloads))
-        if largest > self._payload_bytes_max:
-            raise EntryTooLarge(largest, self._payload_bytes_max)
-        total = sum(map(len, payloads))
-        if self.pending_bytes + total > self._pending_bytes_max and self._pending:
-            raise TooMuchPending(self.ledger_id, self.pending_bytes, self._pending_bytes_max)
+            self._check_later()
 
     async def drained(self) -> None:
         """Return when nothing is on its way any more: all confirmed, or the pipeline failed."""
@@ -233,9 +230,9 @@ class AddPipeline:
             await asyncio.shield(self._drained)
 
     def detach(self) -> None:
-        """Hear no more from the bookies, send them nothing, tell nobody anything."""
+        """Stop: no more answers are heard, nothing more is sent or reported."""
         self.is_over = True
-        self._listener = NOBODY
+        self._listener = NO_LISTENER
         self._change.stop()
         for link in self._links:
             link.detach(self.ledger_id, self)
@@ -244,7 +241,7 @@ class AddPipeline:
             self._timer = None
 
     def fail(self, error: LedgerError) -> None:
-        """Give up: nothing more is taken or confirmed. Tells the listener, the first time."""
+        """Give up: nothing more is taken or confirmed. Reported to the listener the first time."""
         if self.failure is not None:
             return
         self.failure = error
@@ -257,12 +254,13 @@ class AddPipeline:
         self._pending = None
         log.warning("ledger writer failed", extra={"ledger": self.ledger_id, "error": str(error)})
         self._wake_drained()
+        # Last: the listener may use the pipeline, and finds it failed as a whole.
         listener.writer_failed(error)
 
-    # Called by the connections
+    # --- reports of the connections (``AddListener``) -----------------------------------------
 
     def adds_stored(self, bookie: int, entry_ids: list[int]) -> None:
-        """A bookie has stored entries (``AddListener``); HOT."""
+        """A bookie has stored entries; HOT."""
         self._answers[bookie] = entry_ids
         confirmed = self._acks.record(bookie, entry_ids, self.last_pushed)
         count = confirmed - self.last_confirmed
@@ -279,11 +277,12 @@ class AddPipeline:
             for _ in range(count):
                 self.pending_bytes -= len(take()[1])
         self._listener.entries_confirmed(confirmed)
+        # Asked again: the listener may have appended, or detached the pipeline.
         if not pending and self._drained is not None:
             self._wake_drained()
 
     def add_refused(self, bookie: int, entry_id: int, return_code: int) -> None:
-        """A bookie will not store an entry (``AddListener``)."""
+        """A bookie will not store an entry."""
         ledger_id = self.ledger_id
         if return_code == ReturnCode.EFENCED:
             self.fail(LedgerFenced(ledger_id))
@@ -292,45 +291,47 @@ class AddPipeline:
             self.fail(WrongPassword(ledger_id))
             return
         if return_code == ReturnCode.ETOOMANYREQUESTS:
-            # It did not begin with it; the next check sends it again.
+            # The bookie has not begun to store the entry; the next check sends it again.
             self._overloaded |= {bookie}
             return
         self._acks.refuse(bookie, entry_id)
-        if bookie not in self._refusals:
-            self._note_refusal(bookie, entry_id, return_code)
-            self._fails(bookie)
-
-    def _note_refusal(self, bookie: int, entry_id: int, return_code: int) -> None:
+        # A bookie that refuses one entry mostly refuses all that are on their way: the first is
+        # logged and counted.
+        if bookie in self._refusals:
+            return
         link = self._links[bookie]
-        refusal = refusal_of(return_code, self.ledger_id, entry_id)
+        refusal = refusal_of(return_code, ledger_id, entry_id)
         log.warning(
             "bookie refused an entry", extra={"bookie": link.bookie_id, "error": str(refusal)}
         )
         link.note_failure()
         error_type = BookiesReadOnly if return_code == ReturnCode.EREADONLY else AppendRefused
-        error = error_type(self.ledger_id, entry_id, link.bookie_id)
+        error = error_type(ledger_id, entry_id, link.bookie_id)
         error.__cause__ = refusal
         self._refusals[bookie] = error
+        self._note_failing(bookie)
 
     def bookie_unreachable(self, bookie: int) -> None:
-        """A bookie cannot be connected to (``AddListener``): a failure once it is needed."""
+        """A bookie cannot be connected to: it fails once it is needed."""
         pushed = self._unreachable_since.setdefault(bookie, self.last_pushed)
         if self._pending or self.last_pushed > pushed:
-            self._fails(bookie)
+            self._note_failing(bookie)
 
     def bookie_absent(self, bookie: int) -> None:
-        """A bookie has not been registered for a while (``AddListener``): a failure now, whether it
-        is needed or not, and none any more where nobody comes and it comes back."""
-        was_failing = bookie in self._failing
-        self._fails(bookie)
+        """A bookie has not been registered for a while: it fails now, needed or not.
+
+        Where no other bookie can replace it, it is no longer failing when it comes back.
+        """
+        was_failing = bookie in self.failing
+        self._note_failing(bookie)
         if not was_failing and not self._change.is_under_way:
-            self._failing -= {bookie}
+            self.failing -= {bookie}
 
     def bookie_connected(self, bookie: int) -> None:
-        """A bookie can be reached (again): send what it has not stored (``AddListener``)."""
+        """A bookie can be reached (again): send what it has not stored."""
         self._unreachable_since.pop(bookie, None)
         self._refusals.pop(bookie, None)
-        self._failing -= {bookie}
+        self.failing -= {bookie}
         acks = self._acks
         acks.forgive(bookie)
         outbox = self._links[bookie].outbox
@@ -354,15 +355,10 @@ class AddPipeline:
         )
 
     def link_closed(self) -> None:
-        """The owner of all connections is closing (``AddListener``)."""
+        """The owner of all connections is closing."""
         self.fail(LedgerClosed(self.ledger_id))
 
-    # Bookies that are replaced (called by ``EnsembleChange``)
-
-    def _fails(self, bookie: int) -> None:
-        if bookie not in self._retired:
-            self._failing |= {bookie}
-            self._change.look(self)
+    # --- bookies that are replaced (called by ``EnsembleChange``) -----------------------------
 
     def retire(self, slots: Mapping[int, BookieLink]) -> None:
         """Count no more what these slots' bookies say, and confirm nothing for the moment."""
@@ -371,7 +367,7 @@ class AddPipeline:
             self._retired |= {bookie}
             self._links[bookie].detach(self.ledger_id, self)
             self._acks.forget(bookie)
-            self._failing -= {bookie}
+            self.failing -= {bookie}
             self._refusals.pop(bookie, None)
             self._overloaded -= {bookie}
 
@@ -380,6 +376,8 @@ class AddPipeline:
         if self.is_over:
             return
         self._acks.release()
+        # Entries that got enough acknowledgements meanwhile are confirmed by the next record: this
+        # one, which has no entries, of a slot beyond the ensemble.
         self.adds_stored(self.quorum.ensemble_size, [])
 
     def admit(self, newcomers: Mapping[int, BookieLink]) -> None:
@@ -391,44 +389,71 @@ class AddPipeline:
             link.attach(self.ledger_id, self, bookie)
         self._outboxes = self._route()
         for bookie, link in newcomers.items():
+            # Where its connection broke meanwhile, the next one calls ``bookie_connected``.
             if link.is_connected:
                 self.bookie_connected(bookie)
         self.release()
 
-    def nobody_comes(self) -> None:
-        """There is no replacement now: fail where these bookies can never confirm all entries."""
+    def no_replacement(self) -> None:
+        """No other bookie is available: fail where these can never confirm all entries."""
         if self._refusals and self._acks.hopeless() is not None:
             self.fail(next(reversed(self._refusals.values())))
 
-    # Entries that wait too long
+    def _note_failing(self, bookie: int) -> None:
+        if bookie not in self._retired:
+            self.failing |= {bookie}
+            self._change.replace_failing(self)
 
-    def _watch(self) -> None:
+    def _route(self) -> list[tuple[Outbox, ...]]:
+        """The outboxes of each write set; an entry's is number ``entry_id % ensemble_size``."""
+        return [
+            tuple(self._links[bookie].outbox for bookie in write_set)
+            for write_set in self.quorum.write_sets
+        ]
+
+    # --- entries that wait too long -----------------------------------------------------------
+
+    def _check_later(self) -> None:
         delay_s = self._config.answer_timeout_s / _CHECKS_PER_TIMEOUT
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._check_progress)
 
     def _check_progress(self) -> None:
-        """Find out who does not answer, and whether the first unconfirmed entry is still the one
-        it was last time."""
+        """Find bookies that do not answer; fail where an entry has waited for the deadline."""
         self._timer = None
         now_s = self._clock.monotonic()
-        owing = [bookie for bookie in range(self._ensemble_size) if self._owes(bookie)]
-        silent = self._silent(owing, now_s) + self._lagging(now_s)
+        timeout_s = self._config.answer_timeout_s
+        owing = [bookie for bookie in range(self._ensemble_size) if self._owes_answer(bookie)]
+        # Every bookie is looked at, also one that owes nothing: its time begins anew then.
+        stalled = [
+            bookie
+            for bookie in range(self._ensemble_size)
+            if self._stalls.silent_s(bookie, self._answers[bookie], now_s, owes=bookie in owing)
+            >= timeout_s
+        ]
+        stalled += self._lagging(now_s)
         if self.is_over:
             return
         if self._pending or owing:
-            self._watch()
+            self._check_later()
+        # ``bookie_connected`` sends an overloaded bookie again what it refused.
         overloaded, self._overloaded = sorted(self._overloaded), frozenset()
         for bookie in overloaded:
             self.bookie_connected(bookie)
-        for bookie in dict.fromkeys(silent):
-            self._give_up_on(bookie)
-        if self._failing:
-            self._change.look(self)
+        for bookie in dict.fromkeys(stalled):
+            link = self._links[bookie]
+            if link.is_connected:
+                link.note_failure()
+                self._note_failing(bookie)
+                # It may be the connection that hangs, not the bookie: make another one.
+                link.suspect(timeout_s)
+        if self.failing:
+            self._change.replace_failing(self)
 
-    def _owes(self, bookie: int) -> bool:
+    def _owes_answer(self, bookie: int) -> bool:
         """Whether an answer from the bookie is due: one to the last entry that was sent to it."""
         if bookie in self._retired or not self._links[bookie].is_connected:
             return False
+        # A bookie has an entry among any ``ensemble_size`` neighbours.
         first = max(self.last_pushed - self._ensemble_size + 1, 0)
         newest = next(
             (
@@ -439,16 +464,6 @@ class AddPipeline:
             -1,
         )
         return newest > max(self._answers[bookie], default=-1)
-
-    def _silent(self, owing: Sequence[int], now_s: float) -> list[int]:
-        """Bookies that owe answers and have given none for too long."""
-        answers = self._answers
-        return [
-            bookie
-            for bookie in range(self._ensemble_size)
-            if self._stalls.silent_s(bookie, answers[bookie], now_s, owes=bookie in owing)
-            >= self._config.answer_timeout_s
-        ]
 
     def _lagging(self, now_s: float) -> list[int]:
         """Bookies without the first unconfirmed entry, when that has waited for too long.
@@ -466,13 +481,6 @@ class AddPipeline:
             self.fail(AppendTimedOut(self.ledger_id, oldest, stalled_s))
             return []
         return [each for each in self._acks.lagging(oldest) if each not in self._retired]
-
-    def _give_up_on(self, bookie: int) -> None:
-        link = self._links[bookie]
-        if link.is_connected:
-            link.note_failure()
-            self._fails(bookie)
-            link.suspect(self._config.answer_timeout_s)
 
     def _wake_drained(self) -> None:
         drained, self._drained = self._drained, None

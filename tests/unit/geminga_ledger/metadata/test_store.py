@@ -66,7 +66,7 @@ async def test_a_missing_ledger_is_no_ledger() -> None:
 async def test_metadata_that_cannot_be_read_is_not_supported() -> None:
     coordination = InstantSession()
     coordination.zookeeper.put(PATH, b"garbage")
-    with pytest.raises(UnsupportedLedger, match="says nothing"):
+    with pytest.raises(UnsupportedLedger, match="cannot be read"):
         await store_on(coordination).read(0)
 
 
