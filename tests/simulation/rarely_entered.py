@@ -187,7 +187,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_ledger.recovery:LedgerRecovery._copy_tail:raise pipeline.failure",
         "geminga_ledger.recovery:LedgerRecovery._length_at:raise RecoveryUndecided",
         "geminga_ledger.metadata.store:LedgerStore._create_as:except NoSuchLedger",
-        "geminga_ledger.connections.v3_link:V3Link._connect:raise BookieUnavailable (2)",
+        "geminga_ledger.connections.v3_link:V3Link._connected:raise BookieUnavailable (2)",
         "geminga_ledger.connections.v3_link:V3Link.ask:except TimeoutError",
         "geminga_ledger.connections.v3_link:V3Link.ask:raise BookieUnavailable",
         "geminga_ledger.writing.writer:LedgerWriter._change_ensemble.changed:raise LedgerFenced (2)",  # noqa: E501

@@ -1,7 +1,7 @@
 """Connects to bookies, wherever each of them listens at the moment.
 
-Every attempt looks that up anew, so that a bookie that came back on another port is found. Who
-tries again, and when, is for the links to say.
+Every attempt looks up the address anew, so that a bookie that came back on another port is found.
+Trying again is the business of the links.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from geminga_ledger.connections.single_request import connect_with_tls
@@ -31,43 +32,36 @@ MakeTls = Callable[[], "SSLContext"]
 
 
 class Resolver(Protocol):
-    """Where bookies listen; ``registry`` knows."""
+    """Knows where bookies listen: the registry of the cluster's bookies."""
 
     async def resolve(self, bookie_id: str) -> tuple[str, int]:
         """Host and port. Raises ``BookieUnavailable``, ``CoordinationError``."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Dialer:
-    """One attempt takes at most ``timeout_s`` seconds. With ``tls`` every connection is secured."""
+    """Makes connections to bookies."""
 
-    def __init__(
-        self,
-        resolver: Resolver,
-        network: Network,
-        *,
-        timeout_s: float,
-        tls: MakeTls | None = None,
-    ) -> None:
-        self._resolver = resolver
-        self._network = network
-        self._timeout_s = timeout_s
-        self._tls = tls
+    resolver: Resolver
+    network: Network
+    # The longest that one attempt takes, from the look-up to the end of the handshake.
+    timeout_s: float
+    # With it every connection is secured.
+    tls: MakeTls | None = None
 
     async def dial(
         self, bookie_id: str, factory: Callable[[], ProtocolT]
     ) -> tuple[asyncio.Transport, ProtocolT]:
         """A new connection. Raises ``BookieUnavailable``."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                host, port = await self._resolver.resolve(bookie_id)
-                if self._tls is None:
-                    connected = await self._network.connect(factory, host, port)
+            async with asyncio.timeout(self.timeout_s):
+                host, port = await self.resolver.resolve(bookie_id)
+                if self.tls is None:
+                    connected = await self.network.connect(factory, host, port)
                 else:
-                    context = await asyncio.to_thread(self._tls)  # it reads files
-                    connected = await connect_with_tls(
-                        self._network, factory, (host, port), context
-                    )
+                    context = await asyncio.to_thread(self.tls)  # it reads files
+                    connected = await connect_with_tls(self.network, factory, (host, port), context)
         except TimeoutError as error:
             raise BookieUnavailable(bookie_id, "no answer to connecting") from error
         except BookieUnavailable:

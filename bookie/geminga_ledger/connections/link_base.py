@@ -1,8 +1,9 @@
-"""What every way to a bookie has in common, whichever protocol goes over it: a stream that is cut
-into frames, and a link, which outlives its streams and knows how the bookie does.
+"""What links and connections of both protocols have in common.
 
-When a link connects and tries again is for its kinds to say: one in V2 (``links``) keeps trying
-while a writer is attached, one in V3 (``v3_link``) connects when it is asked something.
+``BookieStream`` is one TCP stream, cut into frames. ``LinkBase`` is the way to one bookie: it
+outlives its streams and knows how the bookie behaves. When a link connects and tries again is for
+its kinds to say: a V2 link (``links``) keeps trying while a writer is attached, a V3 link
+(``v3_link``) connects when it is asked something.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ class BookieStream(asyncio.Protocol):
     ) -> None:
         self._bookie_id = bookie_id
         self._on_lost = on_lost
+        # Keeps the beginning of a frame that has not come as a whole yet.
         self._frames = FrameReader(frame_bytes_max)
         self._transport: asyncio.Transport | None = None
+        # Until ``retire``: what comes after that is not for us any more.
         self._is_live = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -66,18 +69,21 @@ class BookieStream(asyncio.Protocol):
 
     @abstractmethod
     def receive(self, buffer: bytes, bounds: Bounds) -> None:
-        """Whole frames came. Raises ``WireError`` for what is none of the protocol's."""
+        """Whole frames came. Raises ``WireError`` for what is not of the protocol."""
 
     def retire(self, why: str) -> None:
-        """Be of no more use: hear nothing, close, and tell those who wait for an answer."""
+        """Close the stream for good, and fail all requests without an answer."""
+        # First: nothing that comes or is lost while requests fail may be heard.
         self._is_live = False
         if self._transport is not None:
+            # Not ``close``: that would first send what is in the buffers, to a bookie that may
+            # not take it.
             self._transport.abort()
         self.give_up(why)
 
     @abstractmethod
     def give_up(self, why: str) -> None:
-        """Tell those who wait for an answer that none will come."""
+        """Fail all requests without an answer."""
 
 
 StreamT = TypeVar("StreamT", bound=BookieStream)
@@ -85,12 +91,13 @@ StreamT = TypeVar("StreamT", bound=BookieStream)
 
 @dataclass(frozen=True, slots=True)
 class LinkServices:
-    """What all links of a process share; ``health`` is what they know of the bookies together."""
+    """What all links of a process share."""
 
     dialer: Dialer
     clock: Clock
     random: Random
     config: LedgerConfig
+    # What the links know of the bookies' behaviour together.
     health: BookieHealth
 
 
@@ -106,7 +113,9 @@ class LinkBase(Generic[StreamT]):
         config = services.config
         self._backoff = Backoff(config.retry_first_s, config.retry_limit_s, services.random)
         self._connection: StreamT | None = None
+        # When an attempt to connect failed last, by the clock.
         self._failed_at_s = -math.inf
+        # The owner of all links is closing: no connection is made any more.
         self._is_closed = False
 
     @property
@@ -116,7 +125,7 @@ class LinkBase(Generic[StreamT]):
 
     @property
     def is_down(self) -> bool:
-        """Whether the bookie could not be reached a moment ago: better ask another, if there is."""
+        """Whether the bookie could not be reached a moment ago: better ask another first."""
         return (
             self._connection is None
             and self._clock.monotonic() - self._failed_at_s < self._config.down_memory_s
@@ -124,7 +133,7 @@ class LinkBase(Generic[StreamT]):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the bookie is down, or failed or was slow a moment ago: ask it last."""
+        """Whether the bookie is down, or has failed or been slow a moment ago: ask it last."""
         return self.is_down or self._health.is_doubtful(self.bookie_id, self._clock.monotonic())
 
     @property
@@ -149,6 +158,8 @@ class LinkBase(Generic[StreamT]):
         except BookieUnavailable:
             self._failed_at_s = self._clock.monotonic()
             raise
+        # While the dialer waited the link may have been closed, and the stream may have ended
+        # before it was ours, so that its end was not reported to us.
         if self._is_closed or transport.is_closing():
             connection.retire(CLOSING)
             self._failed_at_s = self._clock.monotonic()

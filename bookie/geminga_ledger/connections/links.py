@@ -1,9 +1,9 @@
-"""The way to each bookie: one shared connection per bookie and purpose, made when it is needed and
-made again when it breaks.
+"""The links to all bookies: one shared V2 connection per bookie and purpose, made when needed.
 
-A link outlives its connections. Writers attach to it and stay; when a new connection stands, each
-is told to send what the bookie has not stored (adds are idempotent on a bookie). Every attempt
-looks up anew where the bookie listens, so that one that came back on another port is found.
+A link outlives its connections. Writers attach to it and stay; when a connection breaks it is made
+again, and each writer is then called to send what the bookie has not stored (a bookie stores the
+same entry again without harm). Every attempt looks up anew where the bookie listens, so that one
+that came back on another port is found.
 """
 
 from __future__ import annotations
@@ -52,9 +52,12 @@ class BookieLink(LinkBase[V2Connection]):
             unsent_bytes_max=self._config.unsent_bytes_max, on_overflow=self._drop_laggard
         )
         self._spawn = spawn
+        # By ledger: its writer, and the bookie's slot in that writer's ensemble.
         self._adders: dict[int, tuple[AddListener, int]] = {}
         self._connected_at_s = 0.0
+        # The task that connects, while there is no connection and one is needed.
         self._connecting: asyncio.Task[object] | None = None
+        # Of ``connected``: done at the next connection, failed by the next failed attempt.
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -78,7 +81,7 @@ class BookieLink(LinkBase[V2Connection]):
             del self._adders[ledger_id]
 
     def tell_absent(self, ledger_id: int) -> None:
-        """The ledger's writer, if one is attached, should do without this bookie."""
+        """Tell the ledger's writer, if one is attached, that this bookie is not registered."""
         attached = self._adders.get(ledger_id)
         if attached is not None:
             attached[0].bookie_absent(attached[1])
@@ -98,6 +101,7 @@ class BookieLink(LinkBase[V2Connection]):
         try:
             await waiter
         finally:
+            # Only there when cancelled: the connecting task would go on for this waiter.
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
@@ -124,7 +128,7 @@ class BookieLink(LinkBase[V2Connection]):
         outbox.chunks.append(encode_read(ledger_id, entry_id, flags, master_key))
 
     def suspect(self, silent_s: float) -> None:
-        """The bookie has owed somebody an answer for ``silent_s``: try a new connection.
+        """The bookie has owed an answer for ``silent_s``: try a new connection.
 
         A connection younger than that is not to blame and stays.
         """
@@ -140,6 +144,7 @@ class BookieLink(LinkBase[V2Connection]):
     def close(self) -> None:
         """Give the connection up, for good; writers are told."""
         self._is_closed = True
+        # Taken out first: a writer that fails detaches, while this goes through them.
         adders, self._adders = self._adders, {}
         for listener, _ in adders.values():
             listener.link_closed()
@@ -155,6 +160,7 @@ class BookieLink(LinkBase[V2Connection]):
             self._lose(self._connection)
 
     def _lose(self, connection: BookieStream, why: str = "the connection broke") -> None:
+        # The end of a connection that was given up before is no news.
         if connection is not self._connection:
             return
         self._connection = None
@@ -162,6 +168,7 @@ class BookieLink(LinkBase[V2Connection]):
         log.info("bookie connection lost", extra={"bookie": self.bookie_id})
         if self._adders:
             self._connect_soon()
+        # Last: readers that lose their answer may ask this link again.
         connection.retire(why)
 
     def _connect_soon(self) -> None:
@@ -169,7 +176,7 @@ class BookieLink(LinkBase[V2Connection]):
             self._connecting = self._spawn(self._keep_trying(), f"connect to {self.bookie_id}")
 
     async def _keep_trying(self) -> None:
-        """Connect, again and again while somebody needs it."""
+        """Connect, again and again as long as a writer or a waiter needs it."""
         try:
             while self._connection is None and (self._adders or self._waiters):
                 try:
@@ -180,26 +187,26 @@ class BookieLink(LinkBase[V2Connection]):
                         listener.bookie_unreachable(bookie)
                     await asyncio.sleep(self._backoff.next_s())
         except Exception as error:
-            # Whatever it was: nobody is left waiting for what nobody does.
+            # A mistake of ours ends this task: those who wait for it must not wait for good.
             self._fail_waiters(BookieUnavailable(self.bookie_id, f"connecting failed: {error!r}"))
             raise
         finally:
             self._connecting = None
 
-    def _new_connection(self) -> V2Connection:
-        return V2Connection(
-            self.bookie_id,
-            self._lose,
-            adders=self._adders,
-            outbox=self.outbox,
-            frame_bytes_max=self._config.frame_bytes_max,
-        )
-
     async def _connect(self) -> None:
-        transport, _ = await self._dial(self._new_connection)
+        transport, _ = await self._dial(
+            lambda: V2Connection(
+                self.bookie_id,
+                self._lose,
+                adders=self._adders,
+                outbox=self.outbox,
+                frame_bytes_max=self._config.frame_bytes_max,
+            )
+        )
         transport.set_write_buffer_limits(high=self._config.write_buffer_bytes_high)
         self._connected_at_s = self._clock.monotonic()
         self.outbox.attach(transport)
+        # Writers first: what they send again is older than what waiters will ask for.
         for listener, bookie in list(self._adders.values()):
             listener.bookie_connected(bookie)
         waiters, self._waiters = self._waiters, []
@@ -215,8 +222,11 @@ class BookieLink(LinkBase[V2Connection]):
 
 
 class BookieLinks(Service):
-    """All links of this process; closing it closes every connection, for good: a reader that goes
-    on is refused, also by the link to a bookie that nobody needed before."""
+    """All links of this process.
+
+    Closing it closes every connection, for good: a request after that is refused, also by the link
+    to a bookie that was not needed before.
+    """
 
     def __init__(
         self,
@@ -243,10 +253,15 @@ class BookieLinks(Service):
         self._v3_links: dict[str, V3Link] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        stack.callback(self._close_links)
+        def close_links() -> None:
+            links: list[BookieLink | V3Link] = [*self._links.values(), *self._v3_links.values()]
+            for link in links:
+                link.close()
+
+        stack.callback(close_links)
 
     def link(self, bookie_id: str, purpose: Purpose = Purpose.ORDINARY) -> BookieLink:
-        """The link to a bookie; connects when somebody attaches or waits for a connection."""
+        """The link to a bookie; it connects when a writer attaches or a connection is awaited."""
         key = bookie_id, purpose
         link = self._links.get(key)
         if link is None:
@@ -258,7 +273,7 @@ class BookieLinks(Service):
         return link
 
     def v3_link(self, bookie_id: str) -> V3Link:
-        """The link for what V2 cannot say; connects when it is asked something."""
+        """The link for what V2 cannot express; it connects at its first request."""
         link = self._v3_links.get(bookie_id)
         if link is None:
             link = self._v3_links[bookie_id] = V3Link(bookie_id, self._services)
@@ -272,17 +287,13 @@ class BookieLinks(Service):
         return [each for each in self._links.values() if each.writing]
 
     def is_down(self, bookie_id: str) -> bool:
-        """Whether the bookie could not be reached or failed a moment ago, for what is ordinary."""
+        """Whether the bookie could not be reached a moment ago, or gave a reason for doubt."""
+        # Links for recovery do not count: they connect rarely, and know less.
         link = self._links.get((bookie_id, Purpose.ORDINARY))
         if link is not None:
             return link.is_doubtful
         return self.health.is_doubtful(bookie_id, self._clock.monotonic())
 
     def is_quarantined(self, bookie_id: str) -> bool:
-        """Whether the bookie has failed so often that new ledgers better go elsewhere."""
+        """Whether the bookie has failed so often that new ledgers should go elsewhere."""
         return self.health.is_quarantined(bookie_id, self._clock.monotonic())
-
-    def _close_links(self) -> None:
-        links: list[BookieLink | V3Link] = [*self._links.values(), *self._v3_links.values()]
-        for link in links:
-            link.close()

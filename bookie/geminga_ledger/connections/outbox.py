@@ -1,4 +1,4 @@
-"""What goes to one bookie: many frames, one write.
+"""What is sent to one bookie: many frames, one write.
 
 Reads leave at the end of this turn of the event loop. Entries do too while the bookie owes no
 answer; otherwise they gather until its next answer comes, for a millisecond at most: the bookie is
@@ -7,9 +7,9 @@ idea, and what it saves is wake-ups: with the official client at full speed and 
 broker and bookie need 3-4 us less CPU a message (`make bench`), while one send at a time never
 waits.
 
-Whoever sends appends its bytes to ``chunks``, having called ``wake`` if the list was empty. While
-there is no connection the bytes are thrown away, because their senders send anew when there is one
-again; while the transport's buffer is full they are held here, up to a limit.
+Senders append their bytes to ``chunks``, having called ``wake`` if the list was empty. While there
+is no connection the bytes are thrown away, because their senders send anew when there is one again;
+while the transport's buffer is full they are held here, up to a limit.
 
 HOT: senders use ``chunks`` directly, which saves a call for each entry and bookie.
 """
@@ -36,7 +36,6 @@ class Outbox:
 
     __slots__ = (
         "_held",
-        "_held_bytes",
         "_is_answer_due",
         "_is_paused",
         "_loop",
@@ -45,47 +44,44 @@ class Outbox:
         "_transport",
         "_unsent_bytes_max",
         "chunks",
+        "held_bytes",
     )
 
     def __init__(self, *, unsent_bytes_max: int, on_overflow: Callable[[], None]) -> None:
+        # What leaves with the next flush, in order.
         self.chunks: list[bytes] = []
+        # What waits for the transport to take more, and its size.
+        self._held: list[bytes] = []
+        self.held_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        # The transport's buffer is full.
         self._is_paused = False
+        # Entries were sent and none of them is answered yet.
         self._is_answer_due = False
+        # Ends the gathering of entries where no answer does.
         self._timer: asyncio.TimerHandle | None = None
-        self._held: list[bytes] = []
-        self._held_bytes = 0
         self._unsent_bytes_max = unsent_bytes_max
         self._on_overflow = on_overflow
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that wait for the transport to take more."""
-        return self._held_bytes
-
     def wake(self) -> None:
         """Have ``chunks`` sent at the end of this loop turn."""
-        self._loop.call_soon(self._flush)
+        self._loop.call_soon(self.flush)
 
     def wake_for_entries(self) -> None:
         """Have ``chunks`` sent soon: with the next answer where one is due, else like ``wake``."""
         if not self._is_answer_due:
             self._is_answer_due = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         elif self._timer is None:
-            self._timer = self._loop.call_later(GATHER_S, self._flush)
+            self._timer = self._loop.call_later(GATHER_S, self.flush)
 
     def answered(self) -> None:
         """Answers to entries came: send what has gathered."""
         if self.chunks:
-            self._flush()
+            self.flush()
         else:
             self._is_answer_due = False
-
-    def flush(self) -> None:
-        """Send at once: enough has gathered."""
-        self._flush()
 
     def attach(self, transport: asyncio.Transport) -> None:
         """Send through ``transport`` from now on; nothing from before goes there."""
@@ -104,32 +100,26 @@ class Outbox:
     def resume(self) -> None:
         """The transport takes bytes again."""
         self._is_paused = False
-        held, self._held, self._held_bytes = self._held, [], 0
+        held, self._held, self.held_bytes = self._held, [], 0
         if held and self._transport is not None:
             self._transport.write(b"".join(held))
 
-    def _forget(self) -> None:
-        self.chunks.clear()
-        self._held.clear()
-        self._held_bytes = 0
-        self._is_paused = False
-        self._is_answer_due = False
-        self._stop_timer()
-
-    def _stop_timer(self) -> None:
+    def flush(self) -> None:
+        """Send at once what has gathered."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _flush(self) -> None:
-        if self._timer is not None:
-            self._stop_timer()
         chunks = self.chunks
         transport = self._transport
         if transport is None or not chunks:
             chunks.clear()
         elif self._is_paused:
-            self._hold(chunks)
+            self._held += chunks
+            self.held_bytes += sum(map(len, chunks))
+            # Before the call: it may detach this outbox.
+            chunks.clear()
+            if self.held_bytes > self._unsent_bytes_max:
+                self._on_overflow()
         elif len(chunks) <= LOOSE_CHUNKS_MAX:
             transport.writelines(chunks)
             chunks.clear()
@@ -137,9 +127,13 @@ class Outbox:
             transport.write(b"".join(chunks))
             chunks.clear()
 
-    def _hold(self, chunks: list[bytes]) -> None:
-        self._held += chunks
-        self._held_bytes += sum(map(len, chunks))
-        chunks.clear()
-        if self._held_bytes > self._unsent_bytes_max:
-            self._on_overflow()
+    def _forget(self) -> None:
+        """Throw away what is not sent: those who sent it send it anew over the next connection."""
+        self.chunks.clear()
+        self._held.clear()
+        self.held_bytes = 0
+        self._is_paused = False
+        self._is_answer_due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

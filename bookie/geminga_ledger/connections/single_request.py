@@ -1,7 +1,7 @@
-"""One V3 question on a connection of its own: what tools ask, and how TLS is begun.
+"""One V3 request on a connection of its own: for tools, and to begin TLS.
 
-BookKeeper's bookies speak TLS on their one port: a client asks with START_TLS, in plain; once the
-bookie has agreed, in plain too, both sides begin the handshake on the same connection.
+BookKeeper's bookies speak TLS on their one port: a client sends START_TLS in plain text; once the
+bookie has agreed, in plain text too, both sides begin the handshake on the same connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ ANSWER_BYTES_MAX = 5 * 1024 * 1024
 
 
 class SingleRequest(asyncio.Protocol):
-    """Sends the request when it is connected; ``answer`` is the first frame that comes back."""
+    """Sends the request once it is connected; ``answer`` is the first frame that comes back.
+
+    The answer fails with ``WireError`` where it is no V3 frame, and with ``ConnectionResetError``
+    where the bookie hangs up instead.
+    """
 
     def __init__(self, request: bytes) -> None:
         self.answer: asyncio.Future[pb.Response] = asyncio.get_running_loop().create_future()
@@ -35,14 +39,14 @@ class SingleRequest(asyncio.Protocol):
         self._frames = FrameReader(ANSWER_BYTES_MAX)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask."""
-        # By its type uvloop's is none of asyncio's.
+        """Send the request (``asyncio.Protocol``)."""
+        # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         cast("asyncio.Transport", transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """Take the answer, once it is whole."""
+        """Take the answer, once it is whole (``asyncio.Protocol``)."""
         if self.answer.done():
-            return
+            return  # one answer was asked for, or the asker has given up
         try:
             buffer, bounds = self._frames.feed(data)
             if bounds:
@@ -52,7 +56,7 @@ class SingleRequest(asyncio.Protocol):
             self.answer.set_exception(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """There will be no answer."""
+        """There will be no answer (``asyncio.Protocol``)."""
         if not self.answer.done():
             self.answer.set_exception(ConnectionResetError(str(exc or "it hung up")))
 
@@ -63,7 +67,7 @@ async def connect_with_tls(
     address: tuple[str, int],
     context: SSLContext,
 ) -> tuple[asyncio.Transport, ProtocolT]:
-    """A connection to a bookie, secured before its protocol is told of it.
+    """A connection to a bookie, secured before ``connection_made`` of its protocol is called.
 
     Raises ``OSError``, also where the bookie serves no TLS, and ``WireError``.
     """
@@ -73,11 +77,12 @@ async def connect_with_tls(
     request.header.operation = pb.START_TLS
     request.header.txnId = 1
     request.startTLSRequest.SetInParent()
-    transport, question = await network.connect(
+    transport, start_tls = await network.connect(
         partial(SingleRequest, encode_frame(request)), *address
     )
     try:
-        answer = await question.answer
+        # Bounded by the dialer's timeout.
+        answer = await start_tls.answer
         protocol = factory()
         secured = None
         if answer.status == pb.EOK:

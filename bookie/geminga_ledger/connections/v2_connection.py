@@ -1,12 +1,12 @@
-"""One connection to a bookie: cuts what comes into answers and tells each asker once per read.
+"""One V2 connection to a bookie: gives each answer to the writer or reader that it is for.
 
 All answers that one ``data_received`` delivered are collected first, so that a writer with a
 hundred answered entries is called once, with a list. HOT: no object is made for an answer but its
 entry id.
 
 The V2 protocol has no request ids. An add's answer belongs to the one writer of its ledger; a
-read's to whoever asked for that entry first. So two reads of the same entry that ask for different
-things (fencing or not) must not share a connection: ``links`` keeps one for each purpose.
+read's to the reader that asked for that entry first. So two reads of the same entry that ask for
+different things (fencing or not) must not share a connection: ``links`` keeps one for each purpose.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ assert _ADD_ANSWER.size == _ADD_ANSWER_BYTES == len(encode_add_response(0, 0, 0)
 
 
 class AddListener(Protocol):
-    """The writer of a ledger, as a connection knows it. ``bookie`` is the bookie's number there."""
+    """The writer of a ledger, as links know it. ``bookie`` is the bookie's slot in its ensemble.
+
+    All calls come from the event loop and must not block. A call may detach the listener.
+    """
 
     def adds_stored(self, bookie: int, entry_ids: list[int]) -> None:
         """The bookie has stored these entries, in the order of its answers."""
@@ -49,15 +52,15 @@ class AddListener(Protocol):
         ...
 
     def bookie_connected(self, bookie: int) -> None:
-        """There is a connection (again): send what the bookie has not stored."""
+        """There is a connection, or another one: send what the bookie has not stored."""
         ...
 
     def bookie_unreachable(self, bookie: int) -> None:
-        """An attempt to connect failed; others follow, and each is told."""
+        """An attempt to connect failed. Others follow, and each that fails is reported."""
         ...
 
     def bookie_absent(self, bookie: int) -> None:
-        """The bookie has not been registered for a while; told again while that is so."""
+        """The bookie has not been registered for a while; reported again while that is so."""
         ...
 
     def link_closed(self) -> None:
@@ -66,7 +69,7 @@ class AddListener(Protocol):
 
 
 class ReadListener(Protocol):
-    """Who asked for entries. ``bookie`` is what was given with the request."""
+    """A reader, as links know it. ``bookie`` is the number that was given with the request."""
 
     def read_answered(
         self, bookie: int, entry_id: int, return_code: int, buffer: bytes, start: int, end: int
@@ -80,8 +83,11 @@ class ReadListener(Protocol):
 
 
 Adders = dict[int, tuple[AddListener, int]]
+"""By ledger: its writer, and the bookie's slot in that writer's ensemble."""
 Stored = dict[int, list[int]]
+"""By ledger: the entries that the bookie has stored, in the order of its answers."""
 Refused = list[tuple[int, int, int]]
+"""``(ledger_id, entry_id, return_code)`` of adds that the bookie refused."""
 
 
 class V2Connection(BookieStream):
@@ -99,6 +105,7 @@ class V2Connection(BookieStream):
         super().__init__(bookie_id, on_lost, frame_bytes_max=frame_bytes_max)
         self._adders = adders
         self._outbox = outbox
+        # By ledger and entry: readers that wait for it, the first to ask first.
         self._reads: dict[tuple[int, int], deque[tuple[ReadListener, int]]] = {}
 
     def pause_writing(self) -> None:
@@ -112,8 +119,9 @@ class V2Connection(BookieStream):
             self._outbox.resume()
 
     def give_up(self, why: str) -> None:
-        """Tell those who wait for a read."""
+        """Tell readers that their answers are lost."""
         del why  # they ask another bookie, or this one again
+        # Writers are not told: they send again when their link has another connection.
         reads, self._reads = self._reads, {}
         for (_, entry_id), askers in reads.items():
             for listener, bookie in askers:
@@ -127,6 +135,7 @@ class V2Connection(BookieStream):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the bookie (``asyncio.Protocol``); HOT."""
+        # The usual case, and the fast one: nothing but whole answers to adds.
         if self._is_live and not self._frames.held_bytes and len(data) % _ADD_ANSWER_BYTES == 0:
             groups = _group_add_answers(data)
             if groups is not None:
@@ -135,7 +144,7 @@ class V2Connection(BookieStream):
         super().data_received(data)
 
     def receive(self, buffer: bytes, bounds: Bounds) -> None:
-        """Sort the answers by who asked."""
+        """Sort the answers by operation and ledger, then give them to writers and readers."""
         stored: Stored = defaultdict(list)
         refused: Refused = []
         reads: list[tuple[int, int, int, int, int]] = []
@@ -144,39 +153,35 @@ class V2Connection(BookieStream):
             if operation == Operation.READ:
                 reads.append((ledger_id, entry_id, code, body, end))
             elif operation != Operation.ADD:
-                raise WireError(f"a bookie answered operation {operation}, which nobody asked for")
+                raise WireError(f"a bookie answered operation {operation}, which was not requested")
             elif code == ReturnCode.EOK:
                 stored[ledger_id].append(entry_id)
             else:
                 refused.append((ledger_id, entry_id, code))
         self._tell_adders(stored, refused)
         for ledger_id, entry_id, code, body, end in reads:
-            self._tell_reader(ledger_id, entry_id, code, buffer, body, end)
+            key = ledger_id, entry_id
+            askers = self._reads.get(key)
+            if not askers:
+                continue  # the bookie answered twice
+            listener, bookie = askers.popleft()
+            if not askers:
+                del self._reads[key]
+            listener.read_answered(bookie, entry_id, code, buffer, body, end)
 
     def _tell_adders(self, stored: Stored, refused: Refused) -> None:
         adders = self._adders
         for ledger_id, entry_ids in stored.items():
-            adder = adders.get(ledger_id)
+            adder = adders.get(ledger_id)  # None: its writer has detached
             if adder is not None:
                 adder[0].adds_stored(adder[1], entry_ids)
         for ledger_id, entry_id, code in refused:
             adder = adders.get(ledger_id)
             if adder is not None:
                 adder[0].add_refused(adder[1], entry_id, code)
+        # After the writers: what they append now leaves with what has gathered.
         if stored or refused:
             self._outbox.answered()
-
-    def _tell_reader(
-        self, ledger_id: int, entry_id: int, code: int, buffer: bytes, start: int, end: int
-    ) -> None:
-        key = ledger_id, entry_id
-        askers = self._reads.get(key)
-        if not askers:
-            return
-        listener, bookie = askers.popleft()
-        if not askers:
-            del self._reads[key]
-        listener.read_answered(bookie, entry_id, code, buffer, start, end)
 
 
 def _group_add_answers(chunk: bytes) -> tuple[Stored, Refused] | None:

@@ -1,7 +1,8 @@
-"""The way to each bookie for what V2 cannot say: long polls, the explicit last-add-confirmed.
+"""The V3 link to a bookie: for long polls and the explicit last-add-confirmed, which V2 lacks.
 
-A connection beside the V2 one, which stays free of it: made when somebody asks, kept while the
-bookie answers in time. Nothing here tries again; whoever asks has other bookies to turn to.
+A connection beside the V2 one, which stays free of waiting requests: made for the first request,
+kept while the bookie answers in time. Nothing here tries again; those who ask have other bookies to
+turn to.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ class V3Link(LinkBase[V3Connection]):
 
     def __init__(self, bookie_id: str, services: LinkServices) -> None:
         super().__init__(bookie_id, services)
-        # Held by who connects; the others wait for the same connection.
+        # Held while connecting; other requests wait for the same connection.
         self._connecting = asyncio.Lock()
+        # By the clock: after a failure no attempt is made until then.
         self._retry_at_s = -math.inf
 
     async def ask(self, request: pb.Request, *, timeout_s: float) -> pb.Response:
@@ -43,34 +45,32 @@ class V3Link(LinkBase[V3Connection]):
             raise BookieUnavailable(self.bookie_id, f"no answer in {timeout_s:.0f} s") from error
 
     async def _connected(self) -> V3Connection:
+        """The connection, made where there is none. Raises ``BookieUnavailable``."""
         self._drop_overdue()
-        if self._connection is not None:
-            return self._connection
+        connection = self._connection
+        if connection is not None:
+            return connection
         asked_at_s = self._clock.monotonic()
         async with self._connecting:
-            return await self._connect(asked_at_s)
-
-    async def _connect(self, asked_at_s: float) -> V3Connection:
-        """Connect, where nobody did or failed to do it since this was asked for."""
-        if self._connection is not None:
-            return self._connection
-        if self._is_closed:
-            raise BookieUnavailable(self.bookie_id, CLOSING)
-        if self._failed_at_s > asked_at_s or asked_at_s < self._retry_at_s:
-            raise BookieUnavailable(self.bookie_id, "not reached a moment ago")
-        try:
-            _, connection = await self._dial(self._new_connection)
-        except BookieUnavailable:
-            self._retry_at_s = self._clock.monotonic() + self._backoff.next_s()
-            raise
-        return connection
-
-    def _new_connection(self) -> V3Connection:
-        limit = self._config.frame_bytes_max
-        return V3Connection(self.bookie_id, self._lose, frame_bytes_max=limit)
+            # Another request may have connected, or failed to, while this one waited for the lock.
+            if self._connection is not None:
+                return self._connection
+            if self._is_closed:
+                raise BookieUnavailable(self.bookie_id, CLOSING)
+            if self._failed_at_s > asked_at_s or asked_at_s < self._retry_at_s:
+                raise BookieUnavailable(self.bookie_id, "not reached a moment ago")
+            limit = self._config.frame_bytes_max
+            try:
+                _, connection = await self._dial(
+                    lambda: V3Connection(self.bookie_id, self._lose, frame_bytes_max=limit)
+                )
+            except BookieUnavailable:
+                self._retry_at_s = self._clock.monotonic() + self._backoff.next_s()
+                raise
+            return connection
 
     def _drop_overdue(self) -> None:
-        """Give a connection up over which the bookie owes an answer for too long."""
+        """Give the connection up where the bookie has owed an answer over it for too long."""
         if self._connection is not None and self._connection.is_overdue:
             log.warning("bookie does not answer", extra={"bookie": self.bookie_id})
             self.note_failure()
