@@ -170,7 +170,7 @@ class Ledgers(Service):
                 raise UnsupportedLedger(ledger_id, f"has digest type {digest_type!r}")
             async with self._recovery_turn(ledger_id):
                 stored = await LedgerRecovery(
-                    ledger_id,
+                    ledger_id=ledger_id,
                     store=self._store,
                     bookies=self._bookies,
                     counters=self.counters,

@@ -179,12 +179,12 @@ RARELY: frozenset[str] = frozenset(
         "geminga_functions.worker:Worker._compact:except ServerUnreachable",
         "geminga_ledger.entries.digests:_Decoder._check:raise EntryDigestMismatch",
         "geminga_ledger.writing.explicit_lac:ExplicitLac._tell:except BookieUnavailable",
-        "geminga_ledger.reading.lac_read:LacRead._hear:except EntryDigestMismatch",
+        "geminga_ledger.reading.lac_read:LacRead._ask:except EntryDigestMismatch",
         "geminga_ledger.reading.last_entry_poll:LastEntryPoll.read_answered:except EntryDigestMismatch",  # noqa: E501
-        "geminga_ledger.reading.ledger_view:LedgerView._try_to_watch:except (TimeoutError, CoordinationError)",  # noqa: E501
+        "geminga_ledger.reading.ledger_view:LedgerView.wait:except (TimeoutError, CoordinationError)",  # noqa: E501
         "geminga_ledger.writing.pipeline:AddPipeline.append_all:raise self._refusal",
         "geminga_ledger.recovery:LedgerRecovery._attempt.closed:raise RecoveryUndecided",
-        "geminga_ledger.recovery:LedgerRecovery._copy_tail:raise pipeline.failure",
+        "geminga_ledger.recovery:LedgerRecovery._recover_tail:raise pipeline.failure",
         "geminga_ledger.recovery:LedgerRecovery._length_at:raise RecoveryUndecided",
         "geminga_ledger.metadata.store:LedgerStore._create_as:except NoSuchLedger",
         "geminga_ledger.connections.v3_link:V3Link._connected:raise BookieUnavailable (2)",

@@ -229,7 +229,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_ledger.writing.pipeline:AddPipeline.append_all:raise EntryTooLarge": LIMITS,
     "geminga_ledger.connections.single_request:SingleRequest.data_received": WIRE,
     "geminga_ledger.connections.single_request:connect_with_tls": TLS,
-    "geminga_ledger.reading.reader:LedgerReader._take_at_hand": CORRUPT,
+    "geminga_ledger.reading.reader:LedgerReader.read_entries:except EntryDigestMismatch": CORRUPT,
     "geminga_ledger.reading.reader:LedgerReader.read_entries:raise NoSuchEntry": MISUSE,
     "geminga_ledger.reading.reader:LedgerReader.read_entries:raise UnsupportedLedger": CORRUPT,
     "geminga_ledger.membership.registry:BookieRegistry._keep_fresh:except Exception": CODE,

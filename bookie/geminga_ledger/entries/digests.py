@@ -1,6 +1,6 @@
-"""How the entries of a ledger are checked, whichever digest its writer chose.
+"""Checks the entries of a ledger, whichever digest its writer chose.
 
-Geminga and Pulsar write CRC32C; other BookKeeper clients may have written the rest, which can be
+Geminga and Pulsar write CRC32C; other BookKeeper clients may have written the others, which can be
 read here and copied whole, never written. Facts: ``DigestManager``, ``CRC32DigestManager``,
 ``MacDigestManager`` and ``DummyDigestManager`` of Apache BookKeeper. Pure.
 """
@@ -30,7 +30,7 @@ from geminga_protocol.records.ledger_metadata import DigestType
 # | ledger_id | entry_id | last_confirmed | length | digest         | payload |
 # |  i64      |  i64     |  i64           |  i64   |  0 to 20 bytes |         |
 # +-----------+----------+----------------+--------+----------------+---------+
-# A CRC32 stands in 8 bytes, an HMAC is SHA-1's, a dummy is nothing.
+# A CRC32 takes 8 bytes, an HMAC is SHA-1's, a dummy has none.
 _DIGEST_BYTES = {
     DigestType.CRC32: 8,
     DigestType.HMAC: 20,
@@ -38,7 +38,7 @@ _DIGEST_BYTES = {
     DigestType.DUMMY: 0,
 }
 
-# What a writer says without an entry: two of these ids, and the digest of them.
+# An explicit LAC: two of these ids, and the digest of them.
 # +-----------+----------------+-----------------+
 # | ledger_id | last_confirmed | digest          |
 # |  i64      |  i64           |  0 to 20 bytes  |
@@ -64,10 +64,9 @@ def payload_decoder(digest_type: DigestType, password: bytes) -> Decode:
 def explicit_lac_decoder(
     digest_type: DigestType | None, password: bytes
 ) -> Callable[[bytes, int], int]:
-    """Takes out of ``(body, ledger_id)`` what a writer said, without an entry, to be confirmed.
+    """Takes the last-add-confirmed out of an explicit LAC: called with body and ledger id.
 
-    The body has two of the entry's ids, the digest of these, and nothing after it. The decoder
-    raises ``EntryDigestMismatch``.
+    The decoder raises ``EntryDigestMismatch``.
     """
     return _Decoder(digest_type, password).explicit_lac
 
@@ -78,9 +77,12 @@ def entry_decoder(digest_type: DigestType | None, password: bytes) -> Decode:
 
 
 class _Decoder:
+    """The digest of one ledger: its type, and the key where it is an HMAC."""
+
     def __init__(self, digest_type: DigestType | None, password: bytes) -> None:
         self._digest_type = digest_type
         self._digest_bytes = _DIGEST_BYTES[digest_type] if digest_type is not None else 0
+        # Not the master key, which every bookie knows: another prefix (``MacDigestManager``).
         self._key = sha1(b"mac" + password, usedforsecurity=False).digest()
 
     def payload(
@@ -101,6 +103,7 @@ class _Decoder:
         if len(ids) < EXPLICIT_LAC_IDS_BYTES or len(digest) < self._digest_bytes:
             raise EntryDigestMismatch(ledger_id, ANY_ENTRY, f"{len(body)} bytes confirm nothing")
         computed = self._compute(ids, b"")
+        # Where the digest is not known, what follows the ids is not looked at.
         if computed != digest[: self._digest_bytes]:
             raise EntryDigestMismatch(
                 ledger_id, ANY_ENTRY, f"digest {digest.hex()}, computed {computed.hex()}"

@@ -1,8 +1,8 @@
-"""What readers have got and not given out yet: the ends of windows (``read_plan``), and what else
-came beyond what was wanted. Pure.
+"""Entries that readers got and have not given out yet: the ends of windows (``read_plan``), and
+what else came beyond what was wanted. Pure.
 
 All readers of a process share one bound. Confirmed entries never change, so what is kept is right
-however long it is kept, and whatever became of the ledger meanwhile.
+however long it is kept, and whatever happens to the ledger meanwhile.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ class ReadAheadCache:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        # By ledger and entry, those kept first in front.
+        # By ledger and entry, those kept longest in front.
         self._entries: dict[tuple[int, int], bytes] = {}
+        # What all of them cost, overhead included.
         self.size_bytes = 0
 
     def __contains__(self, at: tuple[int, int]) -> bool:
@@ -30,6 +31,7 @@ class ReadAheadCache:
     def keep(self, ledger_id: int, payloads: Mapping[int, bytes]) -> None:
         """Keep entries of a ledger; the ones kept longest leave where there are too many bytes."""
         for entry_id, payload in payloads.items():
+            # Kept already, perhaps: then it moves to the end, and is not counted twice.
             self.take(ledger_id, entry_id)
             self._entries[ledger_id, entry_id] = payload
             self.size_bytes += len(payload) + ENTRY_OVERHEAD_BYTES

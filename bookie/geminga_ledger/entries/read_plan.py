@@ -1,19 +1,20 @@
-"""Which entries of a ledger a reader asks its bookies for next, so that it gets about as many bytes
-as it gives out. Pure.
+"""Which entries of a ledger a reader requests next, so that it gets about as many bytes as it gives
+out. Pure.
 
-An entry has a byte or five million, and only its answer tells. But every entry says how many bytes
-its ledger has up to it (``length``), so two entries tell how many lie between them. Together with
-the entries of one window the reader therefore asks for one that is further on, where the window
-after it is to end. When it reads that window, it knows how large it is before it asks::
+An entry may have one byte or five million, and only its answer shows it. But every entry carries
+how many bytes its ledger has up to it (``length``), so two entries show how many bytes lie between
+them. Together with the entries of one window the reader therefore requests one that is further on,
+where the window after it is to end. When it reads that window, it knows how large it is before it
+requests it::
 
-    asked for now                      and the end of the next window
+    requested now                      and the end of the next window
     +----------------------------------+                            |
     0 . . . . . . . . . . . . . . . . 99 100 . . . . . . . . . . . 199 200 . . .
                                          +---------------------------+
                                          length(199) - length(99) bytes
 
-Where nothing tells sizes (a reader's first question, a jump), a few entries are asked for blindly.
-What comes before it is needed is kept by the reader, so that no entry is read twice.
+Where no sizes are known (a reader's first request, a jump), a few entries are requested blindly.
+The reader keeps what comes before it is needed, so that no entry is read twice.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-# Entries that have no more than this together may all be asked for at once: the largest entry there
+# Entries that have no more than this together may all be requested at once: the largest entry there
 # can be (5 MiB) and the small ones of its window.
 SURE_BYTES_MAX = 8 * 1024 * 1024
-# So many entries are asked for though nothing tells their sizes: 40 MiB, if all are the largest.
+# So many entries are requested though their sizes are not known: 40 MiB, if all are the largest.
 BLIND_ENTRIES_MAX = 8
-# What an entry is taken for where nothing is known of its ledger.
+# The assumed size of an entry where nothing is known of its ledger.
 UNKNOWN_ENTRY_BYTES = 64 * 1024
 # Entries whose lengths are remembered, the newest: three a window, at some places of the ledger.
 LENGTHS_MAX = 64
 
 
 class ReadPlan:
-    """What is known of the sizes of one ledger's entries, and what to ask for.
+    """What is known of the sizes of one ledger's entries, and what to request.
 
-    At most ``in_flight_max`` neighbours are asked for at once.
+    At most ``in_flight_max`` neighbours are requested at once.
     """
 
     __slots__ = ("_entry_bytes", "_in_flight_max", "_lengths")
@@ -48,7 +49,7 @@ class ReadPlan:
         self._entry_bytes = 0
 
     def note_end(self, last_entry: int, length_bytes: int) -> None:
-        """The ledger has ``length_bytes`` up to ``last_entry``; 0: nobody knows how many."""
+        """The ledger has ``length_bytes`` up to ``last_entry``; 0: not known."""
         if length_bytes and last_entry >= 0:
             self.note_length(last_entry, length_bytes)
             self._entry_bytes = self._entry_bytes or max(length_bytes // (last_entry + 1), 1)
@@ -66,13 +67,14 @@ class ReadPlan:
         self._entry_bytes = max(size_bytes // entries, 1)
 
     def next_ids(self, wanted: Sequence[int], room_bytes: int, window_bytes: int) -> list[int]:
-        """What to ask for of ``wanted``, which are the entries to give out next, in growing order.
+        """What to request of ``wanted``, which are the entries to give out next, in growing order.
 
         ``room_bytes`` are to be given out still, ``window_bytes`` the next time. The first wanted
-        is always asked for, with some that follow it; and the end of the next window.
+        is always requested, with some that follow it; and the end of the next window.
         """
         sure, fitting, reach = self._known(wanted, room_bytes)
         if sure:
+            # All that surely fit into the room, or so many as probably do.
             count = min(max(fitting, min(sure, self._seeming(room_bytes))), self._in_flight_max)
             # A little less than a window, which mixed sizes would pass every other time.
             window = self._seeming(window_bytes - window_bytes // 8)
@@ -80,11 +82,12 @@ class ReadPlan:
         else:
             end = min(self._seeming(room_bytes), reach)
             count = min(end, BLIND_ENTRIES_MAX)
+        # ``end`` is one past the end of the next window.
         end = min(end, len(wanted))
         return [*wanted[:count], wanted[end - 1]] if end > count else [*wanted[:count]]
 
     def _seeming(self, size_bytes: int) -> int:
-        """How many entries seem to have that many bytes."""
+        """How many entries probably have that many bytes, by the average."""
         entry_bytes = self._entry_bytes or UNKNOWN_ENTRY_BYTES
         return min(max(size_bytes // entry_bytes, 1), self._in_flight_max)
 
@@ -95,6 +98,7 @@ class ReadPlan:
         Of entries with gaps between them the bytes in the gaps count too: as bounds they hold.
         """
         first = wanted[0]
+        # The nearest known entry before the first wanted, and the ledger's bytes up to it.
         below, before = max(
             ((at, upto) for at, upto in self._lengths.items() if at < first), default=(-1, 0)
         )
@@ -108,6 +112,7 @@ class ReadPlan:
                     sure_id = max(sure_id, at)
                 elif beyond is None or at < beyond[0]:
                     beyond = at, upto
+        # Up to ``beyond`` the bytes are too many: its share of the entries, taken as equally large.
         reach = len(wanted)
         if beyond is not None:
             share = (beyond[0] - below) * SURE_BYTES_MAX // (beyond[1] - before)

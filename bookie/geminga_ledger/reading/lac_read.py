@@ -1,8 +1,8 @@
-"""Asks the bookies of a ledger's last ensemble up to where it is confirmed, by all that they know.
+"""Asks the bookies of a ledger's last ensemble how far it is confirmed (last-add-confirmed, LAC).
 
-A bookie knows it from its newest entry, and from what the writer said at a pause
-(``explicit_lac``); both come with their digests. The V2 question for the newest entry
-(``last_entry``) misses the second. Facts: ``PendingReadLacOp`` of Apache BookKeeper.
+A bookie knows it from its newest entry, and from the writer's explicit LAC (``explicit_lac``); both
+come with their digests. The V2 request for the newest entry (``last_entry_poll``) misses the
+second. Facts: ``PendingReadLacOp`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from geminga_ledger.entries.digests import Decode
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.replication.quorum import Quorum
 from geminga_ledger.replication.recovery_rules import LastEntryVotes, is_absence
-from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.bookkeeper.digest import ANY_ENTRY
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch, refusal_of
@@ -27,7 +26,10 @@ log = logging.getLogger(__name__)
 
 
 class LacRead:
-    """One question to one ensemble; ``links`` are its bookies, by slot."""
+    """One read from one ensemble; ``links`` are its bookies, by slot.
+
+    ``decode_lac`` takes the LAC out of an explicit LAC's body, given the ledger's id.
+    """
 
     def __init__(
         self,
@@ -47,8 +49,9 @@ class LacRead:
         self._votes = LastEntryVotes(quorum)
 
     async def run(self) -> int:
-        """The most that any of them knows to be confirmed, when enough of them have told; -1 where
-        that is nothing. Raises ``BookieUnavailable`` where too few tell.
+        """The highest LAC that any bookie knows, once enough have answered; -1 for none.
+
+        Raises ``BookieUnavailable`` where too few answer.
         """
         asking = {
             asyncio.get_running_loop().create_task(self._ask(slot), name=f"ask {link.bookie_id}")
@@ -59,6 +62,7 @@ class LacRead:
             while left and not self._votes.is_decided:
                 _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Those that are not needed any more, or all where this is cancelled.
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
@@ -69,7 +73,7 @@ class LacRead:
                 if slot not in self._votes.heard
             )
             raise BookieUnavailable(
-                ", ".join(silent), f"what is confirmed of ledger {self._ledger_id} was not told"
+                ", ".join(silent), f"no answer how far ledger {self._ledger_id} is confirmed"
             )
         return self._votes.last_confirmed
 
@@ -82,24 +86,21 @@ class LacRead:
             log.info("bookie not asked", extra={"ledger": self._ledger_id, "error": str(error)})
             return
         code = return_code_of(response.status)
-        if code == ReturnCode.EOK:
-            self._hear(slot, response.readLacResponse)
-        elif is_absence(code):
+        if is_absence(code):
             self._votes.empty(slot)
-        else:
+            return
+        if code != ReturnCode.EOK:
             link.note_failure()
             refusal = refusal_of(code, self._ledger_id, ANY_ENTRY)
             log.warning(
                 "bookie refused to tell what is confirmed",
                 extra={"bookie": link.bookie_id, "error": str(refusal)},
             )
-
-    def _hear(self, slot: int, told: pb.ReadLacResponse) -> None:
-        """A damaged answer counts as none: its bookie may know more than it could tell."""
-        link = self._links[slot]
+            return
+        told = response.readLacResponse
         entry = told.lastEntryBody
+        last_confirmed = length_bytes = NO_ENTRY
         try:
-            last_confirmed = length_bytes = NO_ENTRY
             if entry:
                 _, last_confirmed, length_bytes, _ = self._decode_entry(
                     entry, 0, len(entry), self._ledger_id, ANY_ENTRY
@@ -109,6 +110,7 @@ class LacRead:
                     last_confirmed, self._decode_lac(told.lacBody, self._ledger_id)
                 )
         except EntryDigestMismatch as error:
+            # Counts as no answer: the bookie may know more than its damaged entry says.
             link.note_doubt()
             log.warning("damaged last entry", extra={"bookie": link.bookie_id, "error": str(error)})
         else:

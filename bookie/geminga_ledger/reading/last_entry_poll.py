@@ -1,7 +1,7 @@
 """Asks the bookies of a ledger's last ensemble for their newest entry, fencing them if wanted.
 
-This is how a reader finds out how far an open ledger is confirmed, and how recovery stops the
-writer. The answers are weighed by ``recovery_rules.LastEntryVotes``.
+Opening an open ledger learns from it how far the ledger is confirmed; recovery stops the writer
+with it. ``recovery_rules.LastEntryVotes`` says what the answers mean together.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class LastEntryPoll:
-    """One question to one ensemble. ``master_key`` is given to fence, and only then.
+    """One request to each bookie of one ensemble. ``master_key`` is given to fence, and only then.
 
-    What is heard after ``run`` changes nothing any more.
+    Answers that come after ``run`` are ignored.
     """
 
     def __init__(
@@ -44,14 +44,15 @@ class LastEntryPoll:
         self._answer_timeout_s = answer_timeout_s
         self._master_key = master_key
         self._decode = decode
-        # What was heard so far; enough to judge only when ``run`` has returned.
+        # The answers so far; enough to judge only when ``run`` has returned.
         self.votes = LastEntryVotes(quorum)
+        # The slots of bookies that may still answer.
         self._awaited = set(range(len(links)))
         self._is_password_wrong = False
         self._finished = asyncio.Event()
 
     async def run(self) -> LastEntryVotes:
-        """Ask all, return when enough have answered.
+        """Ask all bookies, return when enough have answered.
 
         Raises ``RecoveryUndecided`` when too few do, ``WrongPassword``.
         """
@@ -62,6 +63,7 @@ class LastEntryPoll:
                     for bookie, link in enumerate(self._links)
                 ]
                 await self._finished.wait()
+                # These still wait for a connection.
                 for task in asking:
                     task.cancel()
         except TimeoutError:
@@ -109,7 +111,8 @@ class LastEntryPoll:
                     buffer, start, end, self._ledger_id, ANY_ENTRY
                 )
             except EntryDigestMismatch as error:
-                # It is fenced all the same, and the tail will be read from where others point.
+                # The bookie is fenced all the same, and recovery reads the tail from what other
+                # bookies answer: so this counts as an answer, with nothing in it.
                 log.warning(
                     "damaged last entry",
                     extra={"bookie": self._links[bookie].bookie_id, "error": str(error)},
@@ -120,6 +123,7 @@ class LastEntryPoll:
         elif is_absence(return_code):
             self.votes.empty(bookie)
         elif return_code == ReturnCode.EUA:
+            # All bookies have the same password: no need to wait for another.
             self._is_password_wrong = True
             self._finished.set()
         else:

@@ -1,8 +1,8 @@
-"""What a reader knows of its ledger as a whole: the metadata, and up to where it is confirmed.
+"""What a reader knows of its ledger as a whole: the metadata, and how far it is confirmed.
 
-Both only move forward. A reader of an open ledger that waits for more leaves the waiting to a
-bookie, over V3 (``long_poll``), and meanwhile hears from ZooKeeper when the ledger is closed or its
-writer goes to other bookies: those it leaves would keep the question and never have an answer.
+Both only move forward. A reader of an open ledger waits for more at a bookie, over V3
+(``long_poll``). Meanwhile it watches the metadata in ZooKeeper: the ledger may be closed, or its
+writer may go to other bookies, and a bookie that the writer has left would never answer.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
 
-# ZooKeeper has so long to give the metadata to somebody who waits for entries; where it does not,
-# he goes on without for so long.
+# ZooKeeper has so long to give the metadata to a reader that waits for entries; where it does not,
+# the reader goes on without a watch ("blind") for so long, then tries again.
 _WATCH_S = 1.0
 _BLIND_S = 5.0
 
@@ -53,16 +53,17 @@ class LedgerView:
         self._link = link
         self._store = store
         self._config = config
-        # Set when the metadata may be old; None as long as nobody waited, for then none is told.
+        # Set when the metadata in ZooKeeper has changed. None until a reader waits for the first
+        # time: most readers never do, and need no watch.
         self._changed: asyncio.Event | None = None
         # By the loop's time: until then ZooKeeper, which did not answer, is not asked again.
         self._blind_until_s = -math.inf
-        # After which entry bookies were asked last, and how often.
-        self._asked_after = NO_ENTRY
-        self._asked = 0
+        # After which entry bookies were polled last, and how often for the same.
+        self._polled_after = NO_ENTRY
+        self._polls = 0
         # An entry that came with the news that it is confirmed, with its id.
         self._at_hand: tuple[int, bytes] | None = None
-        # Set while there is something new for those who wait.
+        # Set when ``last_confirmed`` moves, and cleared before each wait.
         self._news = asyncio.Event()
 
     @property
@@ -77,7 +78,7 @@ class LedgerView:
 
     @property
     def is_old(self) -> bool:
-        """Whether ZooKeeper told that the metadata is another one by now."""
+        """Whether the metadata is known to have changed since it was read."""
         return self._changed is not None and self._changed.is_set()
 
     @property
@@ -87,7 +88,7 @@ class LedgerView:
         return self._config.password if password is None else password
 
     def advance(self, last_confirmed: int) -> None:
-        """The ledger is confirmed up to here, as somebody knows."""
+        """The ledger is confirmed up to here at least."""
         if last_confirmed > self.last_confirmed:
             self.last_confirmed = last_confirmed
             self._news.set()
@@ -105,8 +106,7 @@ class LedgerView:
         if not self.is_closed:
             read = LacRead(
                 self.ledger_id,
-                self._quorum,
-                self._ensemble(),
+                *self._last_ensemble(),
                 answer_timeout_s=self._config.answer_timeout_s,
                 decode_entry=entry_decoder(self.metadata.digest_type, self.password),
                 decode_lac=explicit_lac_decoder(self.metadata.digest_type, self.password),
@@ -115,13 +115,22 @@ class LedgerView:
         return self.last_confirmed
 
     async def wait(self, after: int, limit: asyncio.Timeout) -> None:
-        """Return, by ``limit``, when there may be news: look then, and wait again.
+        """Return, by ``limit``, when there may be news: the caller looks, and waits again.
 
         Raises ``NoSuchLedger``.
         """
-        is_blind = asyncio.get_running_loop().time() < self._blind_until_s
-        if not is_blind and (self._changed is None or self.is_old):
-            await self._try_to_watch()
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._blind_until_s and (self._changed is None or self.is_old):
+            # Read and watch the metadata first. That may be news by itself, so that the caller
+            # looks before it waits at bookies.
+            try:
+                async with asyncio.timeout(_WATCH_S):
+                    await self._watch()
+            except (TimeoutError, CoordinationError) as error:
+                log.info(
+                    "metadata not watched", extra={"ledger": self.ledger_id, "error": str(error)}
+                )
+                self._blind_until_s = asyncio.get_running_loop().time() + _BLIND_S
         else:
             await self._poll(after, limit)
 
@@ -136,45 +145,41 @@ class LedgerView:
         return self._stored.version != before.version
 
     def _take(self, stored: StoredMetadata) -> None:
-        """This stands in ZooKeeper; it may have been read before what is known already."""
+        """Take over metadata, unless they were read before what is known already."""
         if stored.version <= self._stored.version:
             return
-        is_news = stored.metadata.state is LedgerState.CLOSED and not self.is_closed
+        is_end = stored.metadata.state is LedgerState.CLOSED and not self.is_closed
         self._stored = stored
-        if is_news:
+        if is_end:
             self.length_bytes = self.metadata.length
             self.advance(self.metadata.last_entry)
         elif not self.is_closed:
             # What comes before a fragment was confirmed when it began.
             self.advance(self.metadata.fragments[-1].first_entry - 1)
 
-    async def _try_to_watch(self) -> None:
-        try:
-            async with asyncio.timeout(_WATCH_S):
-                await self._watch()
-        except (TimeoutError, CoordinationError) as error:
-            log.info("metadata not watched", extra={"ledger": self.ledger_id, "error": str(error)})
-            self._blind_until_s = asyncio.get_running_loop().time() + _BLIND_S
-
     async def _watch(self) -> None:
-        """Read the metadata again, and hear of its next change."""
+        """Read the metadata again, and watch for its next change."""
         stored, self._changed = await self._store.read_watched(self.ledger_id)
         self._take(stored)
 
     async def _poll(self, after: int, limit: asyncio.Timeout) -> None:
-        """Let the bookies keep the question, until there are news of whatever kind."""
+        """Wait at the bookies of the last ensemble until there is news of any kind."""
         now_s, over_at_s = asyncio.get_running_loop().time(), limit.when()
         assert over_at_s is not None
         is_blind = self._changed is None or self.is_old
         longest_s = _BLIND_S if is_blind else self._config.long_poll_s
+        # A reader that waits briefly, again and again, should not begin with the same bookie each
+        # time: that one may hang, or know nothing.
+        if after != self._polled_after:
+            self._polled_after, self._polls = after, 0
+        self._polls += 1
         poll = LongPoll(
             self.ledger_id,
-            self._quorum,
-            self._ensemble(),
+            *self._last_ensemble(),
             after=after,
             timeout_s=min(over_at_s - now_s, longest_s),
             config=self._config,
-            turn=self._next_turn(after),
+            turn=self._polls - 1,
         )
         news = await self._unless_moved(poll.run())
         if news is None:
@@ -183,18 +188,11 @@ class LedgerView:
             self._at_hand = after + 1, news.entry
         self.advance(news.last_confirmed)
         if news.last_confirmed <= after:
+            # All bookies refused or are away: they must not be asked in a tight loop.
             await self._unless_moved(asyncio.sleep(self._config.poll_interval_s))
 
-    def _next_turn(self, after: int) -> int:
-        """How often bookies were asked the same before: who waits briefly, again and again, should
-        not ask one that hangs, or knows nothing, each time."""
-        if after != self._asked_after:
-            self._asked_after, self._asked = after, 0
-        self._asked += 1
-        return self._asked - 1
-
     async def _unless_moved(self, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
-        """The result of ``work``; None where the metadata change first, or somebody has news."""
+        """The result of ``work``; None where the metadata changes, or ``advance`` moves, first."""
         self._news.clear()
         events = [self._news]
         if self._changed is not None and not self._changed.is_set():
@@ -213,10 +211,9 @@ class LedgerView:
                 task.cancel()
             await asyncio.gather(working, *hearing, return_exceptions=True)
 
-    @property
-    def _quorum(self) -> Quorum:
+    def _last_ensemble(self) -> tuple[Quorum, list[V3Link]]:
         metadata = self.metadata
-        return Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-
-    def _ensemble(self) -> list[V3Link]:
-        return [self._link(bookie_id) for bookie_id in self.metadata.fragments[-1].ensemble]
+        return (
+            Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum),
+            [self._link(bookie_id) for bookie_id in metadata.fragments[-1].ensemble],
+        )

@@ -1,9 +1,9 @@
 """Waits at the bookies of an open ledger until more of it is confirmed: BookKeeper's long poll.
 
-One bookie keeps the question until an entry, or the writer itself, tells it of more. A bookie that
-says nothing for a while may hang, or may not be written to any more: another gets the question too.
-One that refuses, or cannot be reached, is replaced by the next at once. What comes back is what the
-first bookie with news knows. Facts: ``ReadLastConfirmedAndEntryOp`` of Apache BookKeeper.
+A bookie answers when an entry, or the writer's explicit LAC, shows that more is confirmed. One that
+does not answer for a while may hang, or may not be written to any more: then another is asked as
+well. One that refuses, or cannot be reached, is replaced by the next at once. The first answer with
+news is the result. Facts: ``ReadLastConfirmedAndEntryOp`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from geminga_protocol.records.ledger_metadata import NO_ENTRY
 
 log = logging.getLogger(__name__)
 
+# Each further bookie is asked after twice the time of the one before.
 _SPREAD_GROWTH = 2
 _MS_PER_S = 1000
 
 
 class News(NamedTuple):
-    """Up to where a bookie knows the ledger to be confirmed (-1: none does), and, where it has it,
+    """What a bookie answered: how far the ledger is confirmed (-1: not known) and, where it has it,
     the next entry that the reader wants: whole, and not checked yet."""
 
     last_confirmed: int = NO_ENTRY
@@ -40,11 +41,11 @@ class News(NamedTuple):
 
 
 class LongPoll:
-    """One question to one ensemble: is more than ``after`` confirmed?
+    """One poll of one ensemble: is more than ``after`` confirmed?
 
     ``links`` are the ensemble's bookies, by slot; ``turn`` says how often the same was asked in
-    vain before, and has it begin with another of them. The answer comes in ``timeout_s`` seconds,
-    and in the time that answers may take where bookies hang.
+    vain before, and makes it begin with another of them. It ends after ``timeout_s`` seconds, and
+    ``answer_timeout_s`` later where bookies hang.
     """
 
     def __init__(
@@ -62,43 +63,41 @@ class LongPoll:
         self._after = after
         self._config = config
         self._over_at_s = asyncio.get_running_loop().time() + timeout_s
-        # A short wait gives two bookies a chance as well.
+        # Within a short wait a second bookie is asked as well.
         self._spread_s = min(config.long_poll_spread_s, timeout_s / _SPREAD_GROWTH)
         by_use = deque(links[slot] for slot in quorum.telling(after))
         by_use.rotate(-turn)
+        # Still to be asked, the most promising first (the sort is stable).
         self._unasked = deque(sorted(by_use, key=lambda link: link.is_doubtful))
         # In the order of asking: a set's order would differ from run to run of a simulation.
         self._asking: dict[asyncio.Task[pb.Response], V3Link] = {}
         self._news = News()
 
     async def run(self) -> News:
-        """What was heard: of more than ``after`` or, when the time is over or nobody is left to be
-        asked, of no more than that."""
+        """The first news of more than ``after``; of no more than that where the time is over or no
+        bookie is left to be asked."""
         try:
             self._ask_next()
             while self._asking and self._news.last_confirmed <= self._after:
-                await self._listen()
+                timeout_s = self._spread_s if self._unasked else None
+                done, _ = await asyncio.wait(
+                    self._asking, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    self._spread_s = min(
+                        self._spread_s * _SPREAD_GROWTH, self._config.long_poll_spread_limit_s
+                    )
+                    self._ask_next()
+                for task in [each for each in self._asking if each in done]:
+                    self._take_answer(self._asking.pop(task), task)
+                # A bookie that answered that nothing more is confirmed, its wait being over.
+                if not self._asking:
+                    self._ask_next()
         finally:
             for task in self._asking:
                 task.cancel()
             await asyncio.gather(*self._asking, return_exceptions=True)
         return self._news
-
-    async def _listen(self) -> None:
-        """Wait for an answer; where none comes, ask another bookie as well."""
-        timeout_s = self._spread_s if self._unasked else None
-        done, _ = await asyncio.wait(
-            self._asking, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-        )
-        if not done:
-            self._spread_s = min(
-                self._spread_s * _SPREAD_GROWTH, self._config.long_poll_spread_limit_s
-            )
-            self._ask_next()
-        for task in [each for each in self._asking if each in done]:
-            self._hear(self._asking.pop(task), task)
-        if not self._asking:
-            self._ask_next()
 
     def _ask_next(self) -> None:
         left_s = self._over_at_s - asyncio.get_running_loop().time()
@@ -110,7 +109,7 @@ class LongPoll:
         task = asyncio.get_running_loop().create_task(answer, name=f"poll {link.bookie_id}")
         self._asking[task] = link
 
-    def _hear(self, link: V3Link, task: asyncio.Task[pb.Response]) -> None:
+    def _take_answer(self, link: V3Link, task: asyncio.Task[pb.Response]) -> None:
         try:
             response = task.result()
         except BookieUnavailable as error:
@@ -119,8 +118,13 @@ class LongPoll:
             return
         code = return_code_of(response.status)
         if code == ReturnCode.EOK:
-            self._take(response.readResponse)
+            told = response.readResponse
+            if told.HasField("maxLAC") and told.maxLAC > self._news.last_confirmed:
+                # An entry that is not confirmed, or not the next one, is of no use to the reader.
+                is_next = told.HasField("body") and told.entryId == self._after + 1 <= told.maxLAC
+                self._news = News(told.maxLAC, told.body if is_next else None)
             return
+        # A bookie without any entry of the ledger cannot wait for the next: no fault of its own.
         if not is_absence(code):
             refusal = refusal_of(code, self._ledger_id, self._after + 1)
             log.warning(
@@ -129,9 +133,3 @@ class LongPoll:
             )
             link.note_failure()
         self._ask_next()
-
-    def _take(self, told: pb.ReadResponse) -> None:
-        if not told.HasField("maxLAC") or told.maxLAC <= self._news.last_confirmed:
-            return
-        is_next = told.HasField("body") and told.entryId == self._after + 1 <= told.maxLAC
-        self._news = News(told.maxLAC, told.body if is_next else None)

@@ -3,9 +3,9 @@
 All requests go out at once; an entry that one bookie does not give is asked of the next of its
 write set, and one that is slow of the next as well (a speculative read: the first good copy counts,
 unless the slow bookie is answering other requests meanwhile). Bookies that failed or were slow a
-moment ago are asked last. Every copy is checked against its digest, a damaged one counts as no
-copy. What could not be had is told for each entry; whether to try again, or what it means, is for
-the caller to say. Facts: ``PendingReadOp`` of Apache BookKeeper.
+moment ago are asked last. Every copy is checked against its digest; a damaged one counts as no
+copy. An entry that could not be read gets a ``Verdict``; what that means, and whether to try again,
+is for the caller to say. Facts: ``PendingReadOp`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from geminga_protocol.records.ledger_metadata import LedgerMetadata
 
 log = logging.getLogger(__name__)
 
-# Where enough bookies said that they do not have an entry, others get so long to say that they do.
+# Where enough bookies said that they do not have an entry to prove that it was never confirmed, the
+# others still get so long to give a copy: one of those that lack it may have lost it.
 PROVEN_WAIT_S = 0.25
 
 Found = tuple[int, bytes]
@@ -64,12 +65,14 @@ class RangeRead:
         self._quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         self._absences_proving = absences_proving
         self._answer_timeout_s = answer_timeout_s
-        self._look_s = min(speculative_s, answer_timeout_s) or answer_timeout_s
-        self._is_speculative = self._look_s < answer_timeout_s
+        # How often bookies that owe answers are checked.
+        self._check_s = min(speculative_s, answer_timeout_s) or answer_timeout_s
+        self._is_speculative = self._check_s < answer_timeout_s
         self._flags = flags
         self._master_key = master_key
         self._decode = decode
         self._counters = counters or LedgerCounters()
+        # Everything below is by index: the position in ``entry_ids``.
         self._indexes = {entry_id: index for index, entry_id in enumerate(entry_ids)}
         ensembles = [metadata.ensemble_of(entry_id) for entry_id in entry_ids]
         links = {ensemble: tuple(map(link, ensemble)) for ensemble in dict.fromkeys(ensembles)}
@@ -80,52 +83,33 @@ class RangeRead:
         self._open_count = len(ensembles)
         self._finished = asyncio.Event()
         self._proven_timer: asyncio.TimerHandle | None = None
-        # Bookies that answered something since the last look, and for how many looks others have
+        # Bookies that answered something since the last check, and for how many checks others have
         # owed answers without giving one.
         self._heard: set[BookieLink] = set()
-        self._silent_looks: Counter[BookieLink] = Counter()
-        # Entries of which a damaged copy was seen, and those that some bookie could not tell about;
-        # how many entries each bookie does not have.
+        self._silent_checks: Counter[BookieLink] = Counter()
+        # Entries of which a damaged copy was seen, and those of which some bookie did not say
+        # whether it has a copy.
         self.damaged: set[int] = set()
         self.unheard: set[int] = set()
+        # By bookie: how many entries it does not have.
         self.missing: Counter[str] = Counter()
         # Payload bytes that came, those of copies that were not needed or are damaged among them.
         self.received_bytes = 0
 
     async def run(self) -> list[Found | Verdict]:
         """What became of each entry, in order."""
-        await self._connect()
-        self._plan()
-        for index in range(len(self._results)):
-            self._ask_next(index)
-        try:
-            while self._open_count:
-                awaited = self._awaited()
-                self._heard.clear()
-                try:
-                    async with asyncio.timeout(self._look_s):
-                        await self._finished.wait()
-                except TimeoutError:
-                    self._look_around(awaited)
-        finally:
-            if self._proven_timer is not None:
-                self._proven_timer.cancel()
-        return [result for result in self._results if result is not None]
-
-    async def _connect(self) -> None:
-        """Get connections to bookies that are not known to be down; one attempt each."""
+        # One attempt to connect to each bookie that is not known to be down.
         missing = [link for link in self._links if not link.is_connected and not link.is_down]
         if missing:
             attempts = [asyncio.ensure_future(link.connected()) for link in missing]
             try:
-                await asyncio.wait(attempts, timeout=self._look_s)
+                await asyncio.wait(attempts, timeout=self._check_s)
             finally:
                 for attempt in attempts:
                     attempt.cancel()
                 await asyncio.gather(*attempts, return_exceptions=True)
-
-    def _plan(self) -> None:
-        """Lay down in which order each entry is asked of its bookies."""
+        # After connecting: that has shown which bookies are worth asking first. Entries with the
+        # same write set on the same ensemble share their order.
         orders: dict[tuple[tuple[BookieLink, ...], int], tuple[int, ...]] = {}
         for entry_id, links in zip(self._entry_ids, self._ensembles, strict=True):
             key = links, entry_id % self._quorum.ensemble_size
@@ -133,10 +117,24 @@ class RangeRead:
             if order is None:
                 order = orders[key] = _order(self._quorum.write_set(entry_id), links)
             self._searches.append(EntrySearch(order, self._absences_proving))
+        for index in range(len(self._results)):
+            self._ask_next(index)
+        try:
+            while self._open_count:
+                awaited = self._awaited()
+                self._heard.clear()
+                try:
+                    async with asyncio.timeout(self._check_s):
+                        await self._finished.wait()
+                except TimeoutError:
+                    self._check_silent(awaited)
+        finally:
+            if self._proven_timer is not None:
+                self._proven_timer.cancel()
+        return [result for result in self._results if result is not None]
 
     def _ask_next(self, index: int) -> bool:
-        """Ask bookies for the entry until one takes the request (whether one does) or none is
-        left."""
+        """Request the entry from its next bookie that is connected; False where there is none."""
         search, entry_id = self._searches[index], self._entry_ids[index]
         while (bookie := search.next_bookie()) is not None:
             try:
@@ -171,7 +169,12 @@ class RangeRead:
             try:
                 _, _, length, kept = self._decode(buffer, start, end, self._ledger_id, entry_id)
             except EntryDigestMismatch as error:
-                self._damaged_copy(entry_id, link, error)
+                self.damaged.add(entry_id)
+                self._counters.copies_damaged += 1
+                link.note_doubt()
+                log.error(  # noqa: TRY400 -- where it was found says nothing
+                    "damaged entry", extra={"bookie": link.bookie_id, "error": str(error)}
+                )
             else:
                 self._finish(index, (length, kept))
                 return
@@ -179,9 +182,11 @@ class RangeRead:
             self.missing[link.bookie_id] += 1
         else:
             self.unheard.add(entry_id)
+            # A wrong password is not the bookie's fault.
             if return_code != ReturnCode.EUA:
                 link.note_failure()
         search = self._searches[index]
+        # Not awaited: it was given up as hung, and counted then.
         if bookie in search.awaited:
             is_absent = is_absence(return_code)
             self._go_on(index, search.absent(bookie) if is_absent else search.unknown(bookie))
@@ -194,17 +199,12 @@ class RangeRead:
             self.unheard.add(entry_id)
             self._go_on(index, search.unknown(bookie))
 
-    def _damaged_copy(self, entry_id: int, link: BookieLink, error: EntryDigestMismatch) -> None:
-        self.damaged.add(entry_id)
-        self._counters.copies_damaged += 1
-        link.note_doubt()
-        log.error("damaged entry", extra={"bookie": link.bookie_id, "error": str(error)})
-
     def _go_on(self, index: int, verdict: Verdict | None) -> None:
         if verdict is not None:
             self._finish(index, verdict)
             return
         search = self._searches[index]
+        # Another one may have been asked speculatively already.
         if not search.awaited:
             self._ask_next(index)
         if search.is_proven and self._proven_timer is None and self._results[index] is None:
@@ -212,7 +212,7 @@ class RangeRead:
             self._proven_timer = loop.call_later(PROVEN_WAIT_S, self._believe_the_proven)
 
     def _believe_the_proven(self) -> None:
-        """Wait no longer for the others where enough bookies do not have an entry."""
+        """Stop waiting for entries that enough bookies do not have."""
         self._proven_timer = None
         for index, search in enumerate(self._searches):
             if self._results[index] is None and search.is_proven:
@@ -224,10 +224,10 @@ class RangeRead:
         if not self._open_count:
             self._finished.set()
 
-    # Bookies that keep us waiting
+    # --- bookies that do not answer -----------------------------------------------------------
 
     def _awaited(self) -> dict[BookieLink, list[tuple[int, int]]]:
-        """Who owes answers: (index, bookie) of each."""
+        """The bookies that owe answers, and which: ``(index, bookie)`` of each."""
         awaited: dict[BookieLink, list[tuple[int, int]]] = {}
         for index, search in enumerate(self._searches):
             if self._results[index] is None:
@@ -235,38 +235,34 @@ class RangeRead:
                     awaited.setdefault(self._ensembles[index][bookie], []).append((index, bookie))
         return awaited
 
-    def _look_around(self, awaited_before: dict[BookieLink, list[tuple[int, int]]]) -> None:
-        """Turn to other bookies where one has said nothing since the last look."""
-        looks_max = round(self._answer_timeout_s / self._look_s)
+    def _check_silent(self, awaited_before: dict[BookieLink, list[tuple[int, int]]]) -> None:
+        """Ask other bookies where one has answered nothing since the last check."""
+        checks_max = round(self._answer_timeout_s / self._check_s)
         for link, owed in self._awaited().items():
+            # A bookie that answers other requests is busy, not hung.
             if link in self._heard or link not in awaited_before:
-                self._silent_looks[link] = 0
+                self._silent_checks[link] = 0
                 continue
-            self._silent_looks[link] += 1
-            if self._silent_looks[link] >= looks_max:
-                self._give_up_on(link, owed)
-            elif self._is_speculative and self._silent_looks[link] == 1:
-                self._ask_others(link, owed)
-
-    def _give_up_on(self, link: BookieLink, owed: list[tuple[int, int]]) -> None:
-        link.note_failure()
-        link.suspect(self._answer_timeout_s)
-        for index, bookie in owed:
-            # Where the connection was too young to be given up, the request is.
-            self.read_lost(bookie, self._entry_ids[index])
-
-    def _ask_others(self, link: BookieLink, owed: list[tuple[int, int]]) -> None:
-        link.note_doubt()
-        for index, _ in owed:
-            if self._results[index] is None:
-                self._counters.reads_speculative += self._ask_next(index)
+            self._silent_checks[link] += 1
+            if self._silent_checks[link] >= checks_max:
+                link.note_failure()
+                link.suspect(self._answer_timeout_s)
+                for index, bookie in owed:
+                    # Where the connection was too young to be given up, the request is.
+                    self.read_lost(bookie, self._entry_ids[index])
+            elif self._is_speculative and self._silent_checks[link] == 1:
+                link.note_doubt()
+                for index, _ in owed:
+                    # ``suspect`` of another bookie may have brought the result meanwhile.
+                    if self._results[index] is None:
+                        self._counters.reads_speculative += self._ask_next(index)
 
 
 def _order(write_set: tuple[int, ...], links: tuple[BookieLink, ...]) -> tuple[int, ...]:
-    """The write set, with those last that are not likely to answer soon.
+    """The write set, with those bookies last that are not likely to answer soon.
 
-    Of several doubtful ones, that which last gave a reason for it: one that is silent now would
-    otherwise keep each read waiting because another one failed a while ago.
+    Of several doubtful ones, the one that gave a reason for doubt last comes last: one that hangs
+    now would otherwise delay each read because another one failed a while ago.
     """
 
     def rank(bookie: int) -> tuple[bool, bool, float]:

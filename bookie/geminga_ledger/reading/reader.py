@@ -41,7 +41,8 @@ from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
 
-# Where less than this part of the bytes wanted is missing, no further question is asked for it.
+# A read that has three quarters of the bytes wanted is given out: the last quarter is not worth
+# another round trip.
 _ENOUGH_PART = 4
 
 
@@ -49,8 +50,8 @@ class LedgerReader:
     """One ledger, open for reading.
 
     ``last_confirmed`` is the last entry that may be read (-1: none). It never goes back, and stays
-    as it was when the ledger was opened, unless the owner of its writer moves it (``advance``) or
-    somebody waits for more (``wait_for_confirmed``).
+    as it was when the ledger was opened, unless the owner of its writer moves it (``advance``), or
+    it is asked for (``read_last_confirmed``, ``wait_for_confirmed``).
     """
 
     def __init__(
@@ -71,7 +72,8 @@ class LedgerReader:
         self._config = config
         self._read_ahead = read_ahead
         self._plan = ReadPlan(config.reads_in_flight_max)
-        if view.is_closed:  # of an open one nobody said up to which entry its length is
+        # The length of an open ledger is that of an entry which may lie beyond the last confirmed.
+        if view.is_closed:
             self._plan.note_end(view.last_confirmed, view.length_bytes)
 
     @property
@@ -96,14 +98,14 @@ class LedgerReader:
 
     def advance(self, last_confirmed: int, length_bytes: int = 0) -> None:
         """The ledger is confirmed up to here, as its writer in this process knows, and has so many
-        payload bytes (0: nobody knows)."""
+        payload bytes (0: not known)."""
         self._view.advance(last_confirmed)
         self._plan.note_end(last_confirmed, length_bytes)
 
     async def read_last_confirmed(self) -> int:
         """Ask the bookies up to where the ledger is confirmed now; returns ``last_confirmed``.
 
-        They tell what their entries say and what the writer said at a pause, whichever is more.
+        A bookie knows it from its newest entry and from the explicit LAC, whichever is more.
         Raises ``BookieUnavailable`` where too few answer.
         """
         return await self._view.ask_bookies()
@@ -111,10 +113,10 @@ class LedgerReader:
     async def wait_for_confirmed(self, after: int, *, timeout_s: float) -> int:
         """Wait until more than ``after`` is confirmed, the ledger is closed, or time is up.
 
-        Returns ``last_confirmed``. An entry is known to be confirmed when a later one tells, when
-        its writer does (``LedgerConfig.explicit_lac_interval_s``), or when the ledger is closed.
-        Raises ``NoSuchLedger`` where it was deleted. While ZooKeeper is away, the bookies go on to
-        be asked.
+        Returns ``last_confirmed``. An entry is known to be confirmed from a later one, from the
+        explicit LAC (``LedgerConfig.explicit_lac_interval_s``), or when the ledger is closed.
+        Raises ``NoSuchLedger`` where it was deleted. While ZooKeeper is away, bookies are still
+        asked.
         """
         try:
             async with asyncio.timeout(timeout_s) as limit:
@@ -143,10 +145,23 @@ class LedgerReader:
         if not wanted or wanted[0] < 0:
             raise NoSuchEntry(self.ledger_id, entry_ids[0] if entry_ids else 0)
         decode = payload_decoder(digest_type, self._view.password)
-        at_hand = self._take_at_hand(wanted[0], decode)
+        # What was read and not given out yet, by entry id.
+        at_hand: dict[int, bytes] = {}
+        first = wanted[0]
+        # A long poll may have brought the entry together with the news that it is confirmed.
+        entry = self._view.take_entry(first)
+        if entry is not None:
+            try:
+                at_hand[first] = decode(entry, 0, len(entry), self.ledger_id, first)[3]
+            except EntryDigestMismatch as error:
+                self._counters.copies_damaged += 1
+                log.warning("damaged entry", extra={"error": str(error)})
+            else:
+                self._counters.bytes_read += len(at_hand[first])
         try:
             found = await self._read_some(wanted, bytes_max, at_hand, decode)
         finally:
+            # Also after an error: the entries that came are right, and asked for again soon.
             self._read_ahead.keep(self.ledger_id, at_hand)
         self._counters.bytes_given_out += sum(map(len, found))
         return found
@@ -154,6 +169,7 @@ class LedgerReader:
     async def peek(self, entry_id: int) -> list[bytes]:
         """The payload of one entry that is read again soon: it is kept for that."""
         found = await self.read(entry_id, entry_id, bytes_max=0)
+        # Counted when it is read again.
         self._counters.bytes_given_out -= len(found[0])
         self._read_ahead.keep(self.ledger_id, {entry_id: found[0]})
         return found
@@ -161,7 +177,7 @@ class LedgerReader:
     async def _read_some(
         self, wanted: Sequence[int], bytes_max: int, at_hand: dict[int, bytes], decode: Decode
     ) -> list[bytes]:
-        """What is given out of ``wanted``; what else was read is left in ``at_hand``."""
+        """The payloads to give out; what was read beyond them is left in ``at_hand``."""
         found: list[bytes] = []
         room = bytes_max
         while len(found) < len(wanted):
@@ -177,9 +193,10 @@ class LedgerReader:
                     await self._fetch(entry_ids, at_hand, decode)
                 except LedgerError:
                     if found:
-                        break  # the next read will be told
+                        break  # the next read, which begins there, meets the error again
                     raise
                 continue
+            # The first is given out whatever its size, so that every reader gets on.
             if found and len(payload) > room:
                 at_hand[entry_id] = payload
                 break
@@ -187,24 +204,14 @@ class LedgerReader:
             room -= len(payload)
         return found
 
-    def _take_at_hand(self, first: int, decode: Decode) -> dict[int, bytes]:
-        """The entry ``first``, where it came with the news that it is confirmed."""
-        entry = self._view.take_entry(first)
-        if entry is None:
-            return {}
-        try:
-            _, _, _, kept = decode(entry, 0, len(entry), self.ledger_id, first)
-        except EntryDigestMismatch as error:
-            self._counters.copies_damaged += 1
-            log.warning("damaged entry", extra={"error": str(error)})
-            return {}
-        self._counters.bytes_read += len(kept)
-        return {first: kept}
-
     async def _fetch(
         self, entry_ids: Sequence[int], at_hand: dict[int, bytes], decode: Decode
     ) -> None:
-        """Read what is not there yet of ``entry_ids`` into ``at_hand``, the first in any case."""
+        """Read what is not there yet of ``entry_ids`` into ``at_hand``, the first in any case.
+
+        Looks where the metadata says and, if that is out of date, where the newest metadata says;
+        tries again until the deadline for reads.
+        """
 
         async def attempt() -> None:
             missing = [
@@ -212,41 +219,41 @@ class LedgerReader:
                 for each in entry_ids
                 if each not in at_hand and (self.ledger_id, each) not in self._read_ahead
             ]
-            # While this waited to try again, others may have brought all of it.
-            if missing:
-                await self._attempt_anywhere(missing, at_hand, decode)
+            # While this waited to try again, other readers may have brought all of it.
+            if not missing:
+                return
+            if self._view.is_old:
+                with suppress(LedgerError, CoordinationError):  # what is known may do
+                    await self._view.renew()
+            try:
+                await self._attempt(missing, at_hand, decode)
+            except LedgerError as error:
+                try:
+                    is_renewed = await self._view.renew()
+                except CoordinationError:
+                    # The error that was a reason to look for newer metadata tells more.
+                    raise error from None
+                if not is_renewed:
+                    raise
+            else:
+                return
+            await self._attempt([each for each in missing if each not in at_hand], at_hand, decode)
 
         await self._retry.run(attempt, on=LedgerError, deadline_s=self._config.read_deadline_s)
-
-    async def _attempt_anywhere(
-        self, entry_ids: Sequence[int], at_hand: dict[int, bytes], decode: Decode
-    ) -> None:
-        """Where the metadata says, and if that has become old, where the newest says."""
-        if self._view.is_old:
-            with suppress(LedgerError, CoordinationError):  # what is known may do
-                await self._view.renew()
-        try:
-            await self._attempt(entry_ids, at_hand, decode)
-        except LedgerError as error:
-            try:
-                is_renewed = await self._view.renew()
-            except CoordinationError:
-                raise error from None  # the reason to look for newer metadata is the better one
-            if not is_renewed:
-                raise
-        else:
-            return
-        await self._attempt([each for each in entry_ids if each not in at_hand], at_hand, decode)
 
     async def _attempt(
         self, entry_ids: Sequence[int], at_hand: dict[int, bytes], decode: Decode
     ) -> None:
-        """Raises why the first entry could not be read; of others the next question is told."""
+        """Read entries once. Raises why the first one could not be read.
+
+        Of any other that could not, the next read is told, which begins with it.
+        """
         read = RangeRead(
             self.ledger_id,
             self.metadata,
             self._link,
             entry_ids=entry_ids,
+            # Every copy counts: a confirmed entry may be on one bookie alone by now.
             absences_proving=self.metadata.write_quorum,
             answer_timeout_s=self._config.answer_timeout_s,
             speculative_s=self._config.speculative_read_s,
@@ -255,32 +262,8 @@ class LedgerReader:
         )
         results = await read.run()
         self._counters.bytes_read += read.received_bytes
-        self._report_missing(read)
-        for entry_id, result in zip(entry_ids, results, strict=True):
-            if not isinstance(result, Verdict):
-                at_hand[entry_id] = result[1]
-        self._note(entry_ids, results)
-        first, result = entry_ids[0], results[0]
-        if isinstance(result, Verdict):
-            is_damaged = first in read.damaged and first not in read.unheard
-            raise self._why_unread(first, result, is_damaged=is_damaged)
-
-    def _note(self, entry_ids: Sequence[int], results: Sequence[Found | Verdict]) -> None:
-        """Remember what the answers tell of the ledger's sizes."""
-        ends = {0, len(results) - 2, len(results) - 1}
-        for index in sorted(ends):
-            result = results[index]
-            if not isinstance(result, Verdict):
-                self._plan.note_length(entry_ids[index], result[0])
-        neighbours = [each for each in results[:-1] or results if not isinstance(each, Verdict)]
-        if neighbours:
-            self._plan.note_sizes(len(neighbours), sum(len(payload) for _, payload in neighbours))
-
-    def _report_missing(self, read: RangeRead) -> None:
-        """Confirmed entries are not everywhere they should be: somebody should copy them.
-
-        At the end of an open ledger that is nothing special: an ack quorum was faster.
-        """
+        # Confirmed entries that a bookie lacks should be copied by auto-recovery. At the end of an
+        # open ledger that is nothing special: an ack quorum was faster than this bookie.
         level = logging.WARNING if self.is_closed else logging.INFO
         for bookie_id, count in read.missing.items():
             self._counters.copies_missing += count
@@ -289,13 +272,33 @@ class LedgerReader:
                 "copies missing",
                 extra={"ledger": self.ledger_id, "bookie": bookie_id, "entries": count},
             )
+        for entry_id, found in zip(entry_ids, results, strict=True):
+            if not isinstance(found, Verdict):
+                at_hand[entry_id] = found[1]
+        self._note_sizes(entry_ids, results)
+        first, result = entry_ids[0], results[0]
+        if isinstance(result, Verdict):
+            is_damaged = first in read.damaged and first not in read.unheard
+            raise self._why_unread(first, result, is_damaged=is_damaged)
 
     def _why_unread(self, entry_id: int, verdict: Verdict, *, is_damaged: bool) -> LedgerError:
         if verdict is Verdict.ABSENT:
             return NoSuchEntry(self.ledger_id, entry_id)
-        ensemble = self.metadata.ensemble_of(entry_id)
-        return (
-            EntryCorrupt(self.ledger_id, entry_id)
-            if is_damaged
-            else BookieUnavailable(", ".join(ensemble), f"no copy of entry {entry_id} was given")
-        )
+        # Where some bookie did not answer, a good copy may be there.
+        if is_damaged:
+            return EntryCorrupt(self.ledger_id, entry_id)
+        bookie_ids = ", ".join(self.metadata.ensemble_of(entry_id))
+        return BookieUnavailable(bookie_ids, f"no copy of entry {entry_id} was given")
+
+    def _note_sizes(self, entry_ids: Sequence[int], results: Sequence[Found | Verdict]) -> None:
+        """Remember, for the next plan, what the answers tell of the ledger's sizes."""
+        # The last entry may be further on: the end of the next window. So the last neighbour is the
+        # one before it.
+        ends = {0, len(results) - 2, len(results) - 1}
+        for index in sorted(ends):
+            result = results[index]
+            if not isinstance(result, Verdict):
+                self._plan.note_length(entry_ids[index], result[0])
+        neighbours = [each for each in results[:-1] or results if not isinstance(each, Verdict)]
+        if neighbours:
+            self._plan.note_sizes(len(neighbours), sum(len(payload) for _, payload in neighbours))

@@ -1,10 +1,10 @@
 """How the bookies have behaved lately, as this process has seen it.
 
-A bookie that failed somebody is in doubt for a moment: reads ask it last, and no new entries are
-given to it while others are there. One that fails often (errors and silence; not being reachable
-has its own memory in ``links``) goes into quarantine: ledgers are placed on it only where nobody
-else is left. Facts: ``bookkeeperClientHealthCheck…`` of Pulsar's broker.conf, whose numbers are the
-defaults of ``LedgerConfig``.
+A bookie that failed or was slow is in doubt for a moment: reads ask it last, and it replaces no
+other bookie while there are better ones. One that fails often (errors and timeouts; links remember
+by themselves which bookies cannot be reached) goes into quarantine: ledgers are placed on it only
+where no other bookie is left. Facts: ``bookkeeperClientHealthCheck…`` of Pulsar's broker.conf,
+whose numbers are the defaults of ``LedgerConfig``.
 
 Pure: times come in, in seconds.
 """
@@ -25,6 +25,8 @@ class BookieHealth:
         self._errors_max = errors_max
         self._interval_s = interval_s
         self._quarantine_s = quarantine_s
+        # By bookie: when it last gave a reason for doubt, the times of its newest errors, and when
+        # its quarantine began.
         self._doubted_at_s: dict[str, float] = {}
         self._errors: dict[str, deque[float]] = {}
         self._quarantined_at_s: dict[str, float] = {}
@@ -34,10 +36,14 @@ class BookieHealth:
         self._doubted_at_s[bookie_id] = now_s
 
     def failed(self, bookie_id: str, now_s: float) -> bool:
-        """The bookie answered with an error, or not in time; whether it is now quarantined anew."""
+        """The bookie answered with an error, or not in time.
+
+        Returns whether it is in quarantine from now on, and was not before.
+        """
         self.doubt(bookie_id, now_s)
         errors = self._errors.setdefault(bookie_id, deque(maxlen=self._errors_max))
         errors.append(now_s)
+        # The oldest of the newest ``errors_max`` errors decides.
         if len(errors) < self._errors_max or now_s - errors[0] > self._interval_s:
             return False
         errors.clear()
@@ -46,7 +52,7 @@ class BookieHealth:
         return not was_quarantined
 
     def is_doubtful(self, bookie_id: str, now_s: float) -> bool:
-        """Whether it is better to ask another bookie, if there is one."""
+        """Whether another bookie should be asked first, if there is one."""
         return self.doubted_at_s(bookie_id, now_s) > -math.inf
 
     def doubted_at_s(self, bookie_id: str, now_s: float) -> float:
@@ -55,5 +61,5 @@ class BookieHealth:
         return doubted_at_s if now_s - doubted_at_s < self._doubt_s else -math.inf
 
     def is_quarantined(self, bookie_id: str, now_s: float) -> bool:
-        """Whether it is better to place new ledgers elsewhere."""
+        """Whether new ledgers should be placed elsewhere."""
         return now_s - self._quarantined_at_s.get(bookie_id, -math.inf) < self._quarantine_s

@@ -27,6 +27,7 @@ def with_fragment(
     fragments = metadata.fragments
     last = fragments[-1]
     assert last.first_entry <= first_entry, "confirmed entries stay where they are"
+    # A writer may change its ensemble twice before anything is confirmed in between.
     kept = fragments[:-1] if last.first_entry == first_entry else fragments
     return replace(metadata, fragments=(*kept, Fragment(first_entry, ensemble)))
 

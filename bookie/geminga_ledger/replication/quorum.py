@@ -32,9 +32,11 @@ class Quorum:
         return tuple((entry_id + step) % self.ensemble_size for step in range(self.write_quorum))
 
     def telling(self, entry_id: int) -> list[int]:
-        """All bookies, those first that are likely to hear first when more than ``entry_id`` is
-        confirmed: that the entry after it is, is told where that belongs (by its writer, at a
-        pause) or with the next one, where that belongs.
+        """All bookies, in the order in which they are likely to know that more than ``entry_id`` is
+        confirmed.
+
+        That entry ``entry_id + 1`` is confirmed reaches its own write set by an explicit LAC, and
+        that of ``entry_id + 2`` with that entry: a bookie of both comes first.
         """
         near = self.write_set(entry_id + 1), self.write_set(entry_id + 2)
         bookies = [(entry_id + 1 + step) % self.ensemble_size for step in range(self.ensemble_size)]
@@ -47,7 +49,8 @@ class Quorum:
 
     @property
     def absences_proving(self) -> int:
-        """So many bookies of a write set without an entry prove that it was never confirmed."""
+        """So many bookies of a write set without an entry prove that it was never confirmed:
+        fewer than Qa are left."""
         return self.write_quorum - self.ack_quorum + 1
 
     def is_covered(self, known: Collection[int]) -> bool:
@@ -63,9 +66,10 @@ class Quorum:
 
 
 class Acknowledgements:
-    """Counts who has stored what, and moves ``last_confirmed`` along in order.
+    """Counts which bookies have stored which entry, and moves ``last_confirmed`` along in order.
 
-    Bounded by the entries that are on their way: nothing is kept of an entry once it is confirmed.
+    Bookies are numbered by slot. Bounded by the entries that are on their way: nothing is kept of
+    an entry once it is confirmed.
     """
 
     __slots__ = (
@@ -84,6 +88,7 @@ class Acknowledgements:
         self._ensemble_size = quorum.ensemble_size
         # How many copies confirm an entry; while held, more than there can be.
         self._enough = quorum.ack_quorum
+        # The bookies of each write set as a bit set; an entry's is number ``entry_id % E``.
         self._write_masks = [sum(1 << each for each in bookies) for bookies in quorum.write_sets]
         # Bit sets of bookies by entry id, of entries that at least one bookie answered for.
         self._stored: dict[int, int] = {}
@@ -110,6 +115,7 @@ class Acknowledgements:
         for entry_id in entry_ids:
             if confirmed < entry_id <= last_pushed and write_masks[entry_id % ensemble_size] & mask:
                 stored[entry_id] = stored.get(entry_id, 0) | mask
+        # In order: an entry that has enough copies waits for the ones before it.
         enough = self._enough
         entry_id = confirmed + 1
         while stored.get(entry_id, 0).bit_count() >= enough:
@@ -129,10 +135,10 @@ class Acknowledgements:
         self._enough = self.quorum.ack_quorum
 
     def forget(self, bookie: int) -> None:
-        """``bookie`` is replaced: what the old one has stored of unconfirmed entries is void.
+        """``bookie`` is replaced: the old one's copies of unconfirmed entries do not count.
 
-        They belong to the new ensemble, where the old one's copy does not count: an entry that was
-        confirmed by it would have one copy less than promised, and recovery might not find it.
+        These entries belong to the new ensemble. One that was confirmed by the old bookie's copy
+        would have one copy less than promised, and recovery might not find it.
         """
         keep = ~(1 << bookie)
         for entry_id, stored in self._stored.items():
@@ -145,15 +151,16 @@ class Acknowledgements:
             self._refused[entry_id] = self._refused.get(entry_id, 0) | 1 << bookie
 
     def hopeless(self) -> int | None:
-        """The first entry that so many refused that these bookies can never confirm it."""
+        """The first entry that so many bookies refused that these can never confirm it."""
         for entry_id in sorted(self._refused):
+            # A bookie that refused may have stored it when it was sent again.
             refused = self._refused[entry_id] & ~self._stored.get(entry_id, 0)
             if refused.bit_count() >= self.quorum.absences_proving:
                 return entry_id
         return None
 
     def forgive(self, bookie: int) -> None:
-        """``bookie`` is asked anew for all it has not stored: its refusals no longer count."""
+        """``bookie`` is sent again all that it has not stored: its refusals no longer count."""
         for entry_id, refused in list(self._refused.items()):
             self._refused[entry_id] = refused & ~(1 << bookie)
 
@@ -183,23 +190,26 @@ class Verdict(Enum):
 class EntrySearch:
     """Looks for one entry on its write set, from the first bookie of it to the last.
 
-    Where no bookie has it, ``absences_proving`` of them that say so are the proof:
-    ``Quorum.absences_proving`` where only confirmed entries matter, the write quorum where every
-    copy does. The others are asked all the same: one that lost what it had confirmed says so, too,
-    and is not believed while another has a copy. More than one bookie may be asked at a time.
+    Where no bookie has it, ``absences_proving`` bookies that say so are the proof that it was never
+    confirmed: ``Quorum.absences_proving`` where only confirmed entries matter, the write quorum
+    where every copy does. The other bookies are asked all the same: one that lost an entry which it
+    had confirmed says that it has none, too, and must not outweigh a copy that another has. More
+    than one bookie may be asked at a time.
     """
 
     __slots__ = ("_absences_left", "_tried", "_write_set", "awaited")
 
     def __init__(self, write_set: tuple[int, ...], absences_proving: int) -> None:
         self._write_set = write_set
+        # How many bookies were asked, in the order of the write set.
         self._tried = 0
+        # How many more absences would be the proof; negative beyond it.
         self._absences_left = absences_proving
         # Bookies that were asked and have not answered.
         self.awaited: tuple[int, ...] = ()
 
     def next_bookie(self) -> int | None:
-        """Whom to ask next; None when all were asked."""
+        """The bookie to ask next; None when all were asked."""
         if self._tried == len(self._write_set):
             return None
         bookie = self._write_set[self._tried]
@@ -214,7 +224,7 @@ class EntrySearch:
 
     @property
     def is_proven(self) -> bool:
-        """Whether enough bookies do not have it, for who waits for no others."""
+        """Whether enough bookies do not have it, whatever the others say."""
         return self._absences_left <= 0
 
     def unknown(self, bookie: int) -> Verdict | None:

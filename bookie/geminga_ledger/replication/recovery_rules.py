@@ -1,15 +1,15 @@
 """Where a ledger ends whose writer is gone: what recovery concludes from the bookies' answers.
 
 BookKeeper's rules (``ReadLastConfirmedOp``, ``LedgerRecoveryOp``, ``PendingReadOp``), as pure
-decisions; ``recovery`` asks the questions. First every bookie of the last ensemble is fenced and
-asked for the newest entry it has: a confirmed entry carries in it how far its writer was confirmed
+decisions; ``recovery`` sends the requests. First every bookie of the last ensemble is fenced and
+asked for the newest entry it has, which carries how far its writer was confirmed when it was sent
 (``LastEntryVotes``). From there on each next entry is looked for, one bookie of its write set after
 the other (``quorum.EntrySearch``), until one is proven never to have been confirmed.
 
-An entry that only a minority stored was never confirmed to anybody: keeping it or leaving it out
-are both right. BookKeeper leaves it out where enough bookies that lack it are asked first. Here
-every bookie that answers is asked, and a copy that any of them has is kept: one of those that lack
-it may have confirmed it and lost it since, with the end of its journal or behind a disk that lies.
+An entry that fewer than Qa bookies stored was never confirmed: keeping it and leaving it out are
+both right. BookKeeper leaves it out where enough bookies that lack it are asked first. Here every
+bookie that answers is asked, and a copy that any of them has is kept: a bookie that lacks it may
+have confirmed it and lost it since, with the end of its journal or behind a disk that lies.
 """
 
 from __future__ import annotations
@@ -27,35 +27,34 @@ def is_absence(return_code: int) -> bool:
 
 
 class LastEntryVotes:
-    """Collects what the bookies of one ensemble say their newest entry is, fencing them or not.
-
-    ``last_confirmed`` is the most that any of these entries tells, ``length_bytes`` the ledger's
-    length in the entry that told it (-1 and 0 where none told anything). ``heard`` are the bookies
-    whose answer counts.
-    """
+    """Collects what the bookies of one ensemble answer about their newest entry."""
 
     def __init__(self, quorum: Quorum) -> None:
         self._quorum = quorum
+        # The bookies whose answers count, by slot.
         self.heard: set[int] = set()
+        # The highest last-add-confirmed that any of the entries carries; -1 for none.
         self.last_confirmed = NO_ENTRY
+        # The ledger's length in the entry that carries it: it may count entries that follow
+        # ``last_confirmed``.
         self.length_bytes = 0
 
     def found(self, bookie: int, last_confirmed: int, length_bytes: int) -> None:
-        """The newest entry of ``bookie`` was written when ``last_confirmed`` was that."""
+        """``bookie`` has an entry, which was sent when the ledger was confirmed up to there."""
         self.heard.add(bookie)
         if last_confirmed > self.last_confirmed:
             self.last_confirmed = last_confirmed
             self.length_bytes = length_bytes
 
     def empty(self, bookie: int) -> None:
-        """``bookie`` answered, and has no entry of the ledger, or none that can be believed."""
+        """``bookie`` answered, and has no entry of the ledger, or only a damaged one."""
         self.heard.add(bookie)
 
     @property
     def is_decided(self) -> bool:
-        """Whether those that answered speak for all entries that can have been confirmed.
+        """Whether enough bookies have answered: no entry can be confirmed by the others alone.
 
-        Where the answers fenced, no writer gets an entry confirmed any more.
+        Where the requests fenced, no writer gets an entry confirmed any more from then on.
         """
         return self._quorum.is_covered(self.heard)
 

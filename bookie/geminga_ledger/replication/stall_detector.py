@@ -1,8 +1,8 @@
-"""Notices a bookie that owes answers and gives none, though nobody may be waiting for them.
+"""Detects a bookie that owes answers and gives none, even where no entry waits for them.
 
 Where an ack quorum is smaller than the write quorum, entries are confirmed without the slowest
-bookie; one that hangs for good would leave every entry a copy short, and nothing would stop. So
-each look compares the last answers of each bookie with those of the look before. Pure.
+bookie. One that hangs for good would leave every entry a copy short, and nothing would stop for it.
+So a periodic check compares the last answers of each bookie with those of the check before. Pure.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ Answers = Sequence[int]
 
 
 class StallDetector:
-    """Remembers, for each bookie of an ensemble, since when it has said nothing new."""
+    """Remembers, for each bookie of an ensemble, since when it has answered nothing."""
 
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
+        # By bookie: its last answers at the check before, and when they were first seen.
         self._seen: dict[int, tuple[Answers, float]] = {}
 
     def silent_s(self, bookie: int, last: Answers, now_s: float, *, owes: bool) -> float:
-        """For how long ``bookie`` owes answers without giving any, as far as looks can tell.
+        """For how long ``bookie`` has owed answers without giving any, in whole checks.
 
-        ``last`` is what it answered last, another object each time it did.
+        ``last`` is what it answered last: another object each time it did.
         """
         seen = self._seen.get(bookie)
         if not owes or seen is None or seen[0] is not last:
