@@ -1,4 +1,4 @@
-"""What went wrong and was put right, and what reading cost, counted for the metrics.
+"""Counters for the metrics: what failed and was repaired, and what reading cost.
 
 Facts: ``BookKeeperClientStats`` of Apache BookKeeper.
 """
@@ -21,7 +21,8 @@ class LedgerCounters:
     copies_missing: int = 0
     # Entries asked of a second bookie because the first was slow.
     reads_speculative: int = 0
-    # Payload bytes that readers got from bookies, and that they gave out.
+    # Payload bytes that readers got from bookies, and that they gave out. The first are more where
+    # copies are requested twice, or read ahead and dropped.
     bytes_read: int = 0
     bytes_given_out: int = 0
 

@@ -24,9 +24,9 @@ RARELY: frozenset[str] = frozenset(
         "geminga_autorecovery.removal.bookie_recovery:_holder:except (NodeMissing, MalformedRecord)",  # noqa: E501
         "geminga_autorecovery.zookeeper.controls:disable:except NodeExists",
         "geminga_autorecovery.replication.copier:_Batch.read:raise EntriesUnreadable",
-        "geminga_autorecovery.replication.copies:_Reading.answers:except TimeoutError",
-        "geminga_autorecovery.replication.copies:_Storing.run:except TimeoutError",
-        "geminga_autorecovery.replication.copies:_Storing.run:raise self._failure",
+        "geminga_autorecovery.replication.copies:_CopyReads.answers:except TimeoutError",
+        "geminga_autorecovery.replication.copies:_CopyWrites.run:except TimeoutError",
+        "geminga_autorecovery.replication.copies:_CopyWrites.run:raise self._failure",
         "geminga_autorecovery.replication.copies:_connected:except TimeoutError",
         "geminga_autorecovery.replication.copies:_connected:raise BookieUnavailable",
         "geminga_autorecovery.removal.decommission:decommission:raise DecommissionStalled",
@@ -39,7 +39,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_autorecovery.zookeeper.underreplication_marks:UnderreplicationMarks._children:except NodeMissing",  # noqa: E501
         "geminga_autorecovery.zookeeper.underreplication_marks:read_mark:except NodeMissing",
         "geminga_autorecovery.replication.repair:LedgerRepair._mend:raise ClaimLost",
-        "geminga_autorecovery.replication.repair:LedgerRepair._try_to_mend:except (NoSuchLedger, UnsupportedLedger)",  # noqa: E501
+        "geminga_autorecovery.replication.repair:LedgerRepair.repair:except (NoSuchLedger, UnsupportedLedger)",  # noqa: E501
         "geminga_autorecovery.replication.repair:LedgerRepair.take_over:except NoSuchLedger",
         "geminga_autorecovery.decisions.repair_plan:with_replacements:raise FragmentChanged (3)",
         "geminga_autorecovery.replication.worker:ReplicationWorker._give_back:except CoordinationError",  # noqa: E501

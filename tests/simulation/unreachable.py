@@ -74,7 +74,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga.tls": TLS,
     "geminga_autorecovery.zookeeper.controls:last_check_ms:except MalformedRecord": CORRUPT,
     "geminga_autorecovery.zookeeper.controls:lost_bookie_delay_of": CORRUPT,
-    "geminga_autorecovery.replication.copies:_code_words": CORRUPT,
+    "geminga_autorecovery.replication.copies:_refused": CORRUPT,
     "geminga_autorecovery.decisions.fragments": CORRUPT,
     "geminga_autorecovery.zookeeper.underreplication_marks:_decode": CORRUPT,
     "geminga_autorecovery.part": PROCESSES,

@@ -1,9 +1,9 @@
-"""Who is the auditor: one of all recovery daemons of the cluster, ours and Java's.
+"""Elects the auditor: one of all recovery daemons of the cluster, ours and Java's.
 
-BookKeeper elects by ephemeral sequential votes, the lowest wins, everybody watches the one before
-its own (``ZkLedgerAuditorManager``). Pulsar's metadata driver elects by one ephemeral node instead
-(``PulsarLedgerAuditorManager``). Whoever wins the votes here then takes that node too, so that
-there is one auditor whatever else runs on the same ZooKeeper.
+BookKeeper elects by ephemeral sequential nodes, the votes: the lowest wins, and each daemon watches
+the vote before its own (``ZkLedgerAuditorManager``). Pulsar's metadata driver elects by one
+ephemeral node instead (``PulsarLedgerAuditorManager``). The winner of the votes here then takes
+that node too, so that there is one auditor whatever else runs on the same ZooKeeper.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# A watch should tell; this is for one that was missed.
+# Votes are watched; they are read again after so long in case a watch was missed.
 RECHECK_S = 60.0
+# Stopping waits no longer for ZooKeeper: the end of the session withdraws the vote as well.
 LEAVE_TIMEOUT_S = 1.0
 
 
 class Election(Service):
     """One candidate, which does ``work`` whenever, and for as long as, it is the auditor.
 
-    ``work`` should not end; it is cancelled when the election is lost, or the session in doubt.
+    ``work`` should not end; it is cancelled when the election is lost, or the session is in doubt.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Election(Service):
         retry_s: float,
     ) -> None:
         super().__init__()
+        # How often this daemon tried to become the auditor, and whether it is.
         self.attempts = 0
         self.is_auditor = False
         self._coordination = coordination
@@ -61,15 +63,17 @@ class Election(Service):
         self._work = work
         self._retry_s = retry_s
         self._watches = Watches(coordination)
+        # The path of our vote, as far as we know of it.
         self._vote: str | None = None
+        # ``work``, in the term that is, or was the last.
         self._working: asyncio.Task[object] | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._leave)
         self._coordination.on_session(self._session_changed)
-        self.spawn_lasting(self._stand, name="auditor election")
+        self.spawn_lasting(self._run, name="auditor election")
 
-    async def _stand(self) -> None:
+    async def _run(self) -> None:
         while True:
             self.attempts += 1
             try:
@@ -80,7 +84,7 @@ class Election(Service):
             await asyncio.sleep(self._retry_s)
 
     async def _leave(self) -> None:
-        """Withdraw, so that others need not wait for the end of our session."""
+        """Withdraw, so that other daemons need not wait for the end of our session."""
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 if self._vote is not None:
@@ -98,26 +102,25 @@ class Election(Service):
                 if await self._take_leader_node():
                     await self._coordination.set(VOTES_PATH, encode_vote(self._bookie_id))
                     return
-            elif not await self._is_in_our_way(before):
-                continue
+            else:
+                # The later node (Pulsar's) is never kept while the earlier one (the lowest vote) is
+                # still wanted: so no two daemons can wait for each other.
+                await self._delete_if_ours(LEADER_PATH)
+                stat = await self._watches.exists(before)
+                if stat is None:
+                    continue
+                if stat.ephemeral_owner == self._coordination.session_id:
+                    # A vote of ours whose creation got no answer: no candidate stands behind it.
+                    await self._delete_if_ours(before)
+                    continue
             await self._watches.wait(RECHECK_S)
 
-    async def _is_in_our_way(self, before: str) -> bool:
-        """Whether a vote before ours is still there and another's; wakes when it goes."""
-        # Of two nodes the later is never kept while the earlier is wanted: nobody waits in a ring.
-        await self._delete_if_ours(LEADER_PATH)
-        stat = await self._watches.exists(before)
-        if stat is not None and stat.ephemeral_owner == self._coordination.session_id:
-            # Its making got no answer, and it was made after all: a vote that nobody serves.
-            await self._delete_if_ours(before)
-            return False
-        return stat is not None
-
     async def _serve(self) -> None:
-        """Work until the votes, or our session, are not what they were."""
+        """Work as long as our vote and the leader node are ours."""
         log.info("this bookie is the auditor", extra={"bookie": self._bookie_id})
         self.is_auditor = True
         task = self._working = self.spawn(self._work(), name="auditor")
+        # Work that ends by itself, by a mistake or by ``_session_changed``, ends the term.
         task.add_done_callback(lambda _: self._watches.wake())
         try:
             while True:
@@ -128,6 +131,7 @@ class Election(Service):
         finally:
             self.is_auditor = False
             task.cancel()
+            # The next election begins when nothing of this term goes on any more.
             await asyncio.wait([task])
             if not task.cancelled() and task.exception() is not None:
                 self.faults += 1
@@ -143,30 +147,35 @@ class Election(Service):
         return True
 
     async def _vote_before_ours(self) -> str | None:
-        """The vote that must go before ours wins; None where ours is the lowest."""
+        """The vote right before ours, which must go before ours wins; None where ours is the
+        lowest.
+
+        Votes first, unless there is a vote of this session already: one whose creation got no
+        answer.
+        """
         if self._vote is None:
-            self._vote = await self._find_or_cast()
+            for name in await self._names():
+                path = f"{VOTES_PATH}/{name}"
+                if await self._is_ours(path):
+                    self._vote = path
+                    break
+            else:
+                self._vote = await self._coordination.create(
+                    f"{VOTES_PATH}/{VOTE_PREFIX}",
+                    encode_vote(self._bookie_id),
+                    ephemeral=True,
+                    sequential=True,
+                    make_parents=True,
+                )
         # Listed after the vote was cast, so that both of two who vote at once see the other.
         names = await self._names()
         own_name = self._vote.rpartition("/")[2]
         if own_name not in names:
+            # Gone with its session, or deleted by an operator: the next attempt votes again.
             self._vote = None
             raise NodeMissing(own_name)
         own = names.index(own_name)
         return f"{VOTES_PATH}/{names[own - 1]}" if own else None
-
-    async def _find_or_cast(self) -> str:
-        """Vote, unless there is a vote of this session, whose making got no answer."""
-        for name in await self._names():
-            if await self._is_ours(f"{VOTES_PATH}/{name}"):
-                return f"{VOTES_PATH}/{name}"
-        return await self._coordination.create(
-            f"{VOTES_PATH}/{VOTE_PREFIX}",
-            encode_vote(self._bookie_id),
-            ephemeral=True,
-            sequential=True,
-            make_parents=True,
-        )
 
     async def _take_leader_node(self) -> bool:
         """Whether the node of Pulsar's election is ours; wakes when it changes."""
@@ -201,6 +210,6 @@ class Election(Service):
         if state is SessionState.EXPIRED:
             self._vote = None
         elif state is SessionState.DOUBTFUL and self._working is not None:
-            # ZooKeeper may have another elected next, and does not answer whether it has.
+            # Our session may expire unnoticed, and another daemon be elected.
             self._working.cancel()
         self._watches.wake()

@@ -100,7 +100,7 @@ class _Recovery:
         self._failed = 0
         self._claims = claims
         self._repair = repair
-        self._terms = RepairOptions(lost=frozenset({bookie_id}))
+        self._options = RepairOptions(lost=frozenset({bookie_id}))
         self._on_progress = on_progress
         self._on_trouble = on_trouble
 
@@ -149,10 +149,10 @@ class _Recovery:
         ledger_id = claim.ledger_id
         result = RepairResult.FAULTY
         try:
-            await self._repair.take_over(ledger_id, self._terms)
+            await self._repair.take_over(ledger_id, self._options)
             result = await self._repair.repair(
                 ledger_id,
-                self._terms,
+                self._options,
                 is_claimed=partial(self._claims.holds, claim),
                 on_trouble=troubles.append,
             )

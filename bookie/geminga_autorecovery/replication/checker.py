@@ -1,8 +1,8 @@
-"""Finds out which bookies of a ledger do not have what they should: reads, and counts what fails.
+"""Finds out which bookies of a ledger do not have what they should: reads, and notes what fails.
 
-BookKeeper's check (``LedgerChecker``), with one difference: of the open last fragment only is asked
-whether its bookies are registered. What a living writer has stored of it is the writer's business,
-and is read once the ledger is closed.
+BookKeeper's check (``LedgerChecker``), with one difference: of the open last fragment it only
+checks that its bookies are registered. A living writer sees to the copies of that fragment itself;
+they are read once the ledger is closed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from geminga_autorecovery.replication.entry_lists import EntryLists, count_repli
 from geminga_ledger.metadata.store import StoredMetadata
 from geminga_ledger.replication.quorum import Quorum
 
-# Entries asked for at once: of the largest, 5 MiB each, no more than a hundred MiB come.
+# Entries that are read at once: of the largest, 5 MiB each, a hundred MiB at most.
 _READS_AT_ONCE_MAX = 20
 
 
@@ -44,10 +44,10 @@ class LedgerChecker:
         *,
         suspects: frozenset[str] = frozenset(),
     ) -> list[FaultyFragment]:
-        """The fragments of the ledger that are not well, in order.
+        """The fragments of the ledger in which a bookie is missing or lacks something, in order.
 
-        ``registered`` bookies are asked, others are not; of ``suspects`` every entry is asked
-        after, though only some are read. Raises ``UnsupportedLedger``.
+        Only ``registered`` bookies are asked. ``suspects`` are also asked for the list of all
+        entries that they have, though only some are read. Raises ``UnsupportedLedger``.
         """
         quorum = quorum_of(stored.ledger_id, stored.metadata)
         asked = suspects & registered & bookies_of(stored.metadata)
@@ -66,6 +66,7 @@ class LedgerChecker:
                     for index, bookie in enumerate(fragment.ensemble)
                     if bookie in lacking
                 }
+                # What reading shows counts more than a bookie's own list.
                 findings |= await self._read(stored, quorum, fragment, registered)
             if findings:
                 faults.append(FaultyFragment(fragment, findings))
@@ -78,6 +79,7 @@ class LedgerChecker:
         fragment: LedgerFragment,
         registered: frozenset[str],
     ) -> dict[int, Finding]:
+        """Read some entries of a closed fragment; returns what is wrong, by index of the bookie."""
         wanted = [
             (index, entry_id)
             for index, bookie in enumerate(fragment.ensemble)

@@ -1,15 +1,16 @@
-"""Copies a fragment's entries to the bookies that shall have them, a bounded batch at a time.
+"""Copies a fragment's entries to the bookies that should have them, a bounded batch at a time.
 
-Entries travel as they are stored. A batch, whose size the entries' lengths tell beforehand
-(``ReadPlan``), is read from the bookies that have it, one after the other of each entry's write
-set, and stored before the next is read; between batches the copier waits so that it keeps its rate.
-Facts: ``LedgerFragmentReplicator`` of Apache BookKeeper.
+Entries are copied as they are stored. A batch, whose size is known beforehand from the lengths that
+entries carry (``ReadPlan``), is read from the bookies that have it, one after the other of each
+entry's write set, and stored before the next is read; between batches the copier waits so that it
+keeps its rate. Facts: ``LedgerFragmentReplicator`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from geminga_autorecovery.config import AutoRecoveryConfig
@@ -25,7 +26,7 @@ from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.bookkeeper.digest import DIGESTED_HEADER
 from geminga_runtime.clock import Clock
 
-# Who is asked for a copy first.
+# Which bookie of a write set is asked for a copy first, by what is wrong with it.
 _TRUST = {None: 0, Finding.LACKING: 1, Finding.SILENT: 2, Finding.GONE: 3}
 
 
@@ -44,13 +45,13 @@ class FragmentCopier:
         self._clock = clock
         self._config = config
         self._counters = counters
-        # The rate allows the next batch from then on.
+        # By the clock: the rate allows the next batch from then on.
         self._next_batch_s = 0.0
 
     async def copy(
         self, stored: StoredMetadata, fault: FaultyFragment, replacements: Sequence[Replacement]
     ) -> None:
-        """Give every replacement what it should have of the fragment.
+        """Give every replacement the entries of the fragment that it should have.
 
         Raises ``EntriesUnreadable``, ``CopyRefused``; some may be stored then, which does no harm.
         """
@@ -58,77 +59,73 @@ class FragmentCopier:
         entry_ids = _entries_of(fault, quorum, replacements)
         entries_max = self._config.rereplication_entry_batch_size
         bytes_max = self._config.copy_batch_bytes_max
+        rate = self._config.replication_bytes_per_s
         # A batch may have one entry more than neighbours: it tells how large the next one is.
         plan = ReadPlan(max(entries_max - 1, 1))
         plan.note_end(stored.metadata.last_entry, stored.metadata.length)
-        # As many as the plan looks at; in any order, for each is copied by itself.
+        counters = self._counters
+        # As many as the plan looks at. The order does not matter: each entry is copied by itself.
         left = list(islice(entry_ids, 2 * entries_max))
         while left:
-            batch = plan.next_ids(left, bytes_max, bytes_max)
-            job = _Batch(self._copies, stored, fault, quorum, replacements, plan)
-            await self._keep_rate()
+            batch_ids = plan.next_ids(left, bytes_max, bytes_max)
+            batch = _Batch(self._copies, stored, fault, quorum, replacements, plan)
+            delay_s = self._next_batch_s - self._clock.monotonic()
+            if delay_s > 0:
+                await asyncio.sleep(delay_s)
             begun_s = self._clock.monotonic()
-            entries = await job.read(batch)
+            entries = await batch.read(batch_ids)
             read_s = self._clock.monotonic()
-            stored_bytes = await job.store(entries)
-            self._count(entries, job, stored_bytes, begun_s, read_s)
-            left = [each for each in left if each not in batch]
+            stored_bytes = await batch.store(entries)
+            counters.batches += 1
+            counters.entries_read += len(entries)
+            counters.bytes_read += sum(map(len, entries.values()))
+            counters.entries_written += batch.stored_count
+            counters.bytes_written += stored_bytes
+            counters.read_s += read_s - begun_s
+            counters.write_s += self._clock.monotonic() - read_s
+            if rate:
+                self._next_batch_s = begun_s + stored_bytes / rate
+            left = [each for each in left if each not in batch_ids]
             left += islice(entry_ids, 2 * entries_max - len(left))
 
-    def _count(
-        self,
-        entries: dict[int, bytes],
-        job: _Batch,
-        stored_bytes: int,
-        begun_s: float,
-        read_s: float,
-    ) -> None:
-        counters = self._counters
-        counters.batches += 1
-        counters.entries_read += len(entries)
-        counters.bytes_read += sum(map(len, entries.values()))
-        counters.entries_written += job.stored_count
-        counters.bytes_written += stored_bytes
-        counters.read_s += read_s - begun_s
-        counters.write_s += self._clock.monotonic() - read_s
-        if self._config.replication_bytes_per_s:
-            self._next_batch_s = begun_s + stored_bytes / self._config.replication_bytes_per_s
 
-    async def _keep_rate(self) -> None:
-        delay_s = self._next_batch_s - self._clock.monotonic()
-        if delay_s > 0:
-            await asyncio.sleep(delay_s)
-
-
+@dataclass(eq=False, slots=True)
 class _Batch:
     """Some entries of one fragment: read, then stored where they are missing."""
 
-    def __init__(
-        self,
-        copies: Copies,
-        stored: StoredMetadata,
-        fault: FaultyFragment,
-        quorum: Quorum,
-        replacements: Sequence[Replacement],
-        plan: ReadPlan,
-    ) -> None:
-        self._copies = copies
-        self._plan = plan
-        self._stored = stored
-        self._fault = fault
-        self._quorum = quorum
-        self._replacements = replacements
-        # By entry: the replacements that need it.
-        self._wanted: dict[int, list[Replacement]] = {}
-        self.stored_count = 0
+    copies: Copies
+    stored: StoredMetadata
+    fault: FaultyFragment
+    quorum: Quorum
+    replacements: Sequence[Replacement]
+    # Learns the sizes of what is read.
+    plan: ReadPlan
+    # By entry: the replacements that need it.
+    wanted: dict[int, list[Replacement]] = field(default_factory=dict[int, list[Replacement]])
+    # How many copies ``store`` has made.
+    stored_count: int = 0
 
     async def read(self, entry_ids: Sequence[int]) -> dict[int, bytes]:
-        """The entries that somebody needs. Raises ``EntriesUnreadable``."""
-        await self._find_missing(entry_ids)
+        """Those of the entries that a replacement needs. Raises ``EntriesUnreadable``."""
+        # A bookie that is repaired in place needs only what it cannot give itself: ask it first.
+        needs = [
+            (entry_id, replacement)
+            for entry_id in entry_ids
+            for replacement in self.replacements
+            if belongs_on(self.quorum, entry_id, replacement.index)
+        ]
+        in_place = [each for each in needs if each[1].is_in_place]
+        copies = await self._read([(each.new, entry_id) for entry_id, each in in_place])
+        well = {each for each, copy in zip(in_place, copies, strict=True) if copy.flaw is None}
+        for entry_id, replacement in needs:
+            if (entry_id, replacement) not in well:
+                self.wanted.setdefault(entry_id, []).append(replacement)
+        # Then ask, for all entries at once, the best source of each; then the second best of those
+        # that are still missing, and so on.
         found: dict[int, bytes] = {}
-        sources = {entry_id: self._sources(entry_id) for entry_id in self._wanted}
-        for attempt in range(self._quorum.write_quorum):
-            missing = [each for each in self._wanted if each not in found]
+        sources = {entry_id: self._sources(entry_id) for entry_id in self.wanted}
+        for attempt in range(self.quorum.write_quorum):
+            missing = [each for each in self.wanted if each not in found]
             asked = [
                 (sources[each][attempt], each) for each in missing if attempt < len(sources[each])
             ]
@@ -138,64 +135,51 @@ class _Batch:
             for (_, entry_id), copy in zip(asked, copies, strict=True):
                 if copy.flaw is None:
                     found[entry_id] = copy.content
-        unreadable = [each for each in self._wanted if each not in found]
+        unreadable = [each for each in self.wanted if each not in found]
         if unreadable:
-            raise EntriesUnreadable(self._stored.ledger_id, unreadable)
+            raise EntriesUnreadable(self.stored.ledger_id, unreadable)
         return found
 
     async def store(self, entries: dict[int, bytes]) -> int:
-        """Store what was read; the bytes that were stored. Raises ``CopyRefused``."""
+        """Store what was read; returns the bytes that were stored. Raises ``CopyRefused``."""
         by_bookie: dict[str, dict[int, bytes]] = {}
-        for entry_id, replacements in self._wanted.items():
+        for entry_id, replacements in self.wanted.items():
             for replacement in replacements:
                 by_bookie.setdefault(replacement.new, {})[entry_id] = entries[entry_id]
-        ledger_id, metadata = self._stored.ledger_id, self._stored.metadata
+        ledger_id, metadata = self.stored.ledger_id, self.stored.metadata
         for bookie_id, copies in by_bookie.items():
-            await self._copies.store(ledger_id, metadata, bookie_id, copies)
+            await self.copies.store(ledger_id, metadata, bookie_id, copies)
         self.stored_count = sum(map(len, by_bookie.values()))
         return sum(len(entry) for copies in by_bookie.values() for entry in copies.values())
 
-    async def _find_missing(self, entry_ids: Sequence[int]) -> None:
-        """Work out who needs what: a bookie repaired in place only what it does not give."""
-        needs = [
-            (entry_id, replacement)
-            for entry_id in entry_ids
-            for replacement in self._replacements
-            if belongs_on(self._quorum, entry_id, replacement.index)
-        ]
-        in_place = [each for each in needs if each[1].is_in_place]
-        copies = await self._read([(each.new, entry_id) for entry_id, each in in_place])
-        well = {each for each, copy in zip(in_place, copies, strict=True) if copy.flaw is None}
-        for entry_id, replacement in needs:
-            if (entry_id, replacement) not in well:
-                self._wanted.setdefault(entry_id, []).append(replacement)
-
     def _sources(self, entry_id: int) -> list[str]:
-        """Who may have the entry, the most trusted first; not those that were just found without.
+        """Bookies that may have the entry, the most trusted first; not those that just gave none.
 
         A bookie that is not registered comes last: it may be running and have the one copy.
         """
-        without = {each.old for each in self._wanted[entry_id] if each.is_in_place}
-        findings, ensemble = self._fault.findings, self._fault.fragment.ensemble
+        without = {each.old for each in self.wanted[entry_id] if each.is_in_place}
+        findings, ensemble = self.fault.findings, self.fault.fragment.ensemble
         indexes = sorted(
-            self._quorum.write_set(entry_id), key=lambda index: _TRUST[findings.get(index)]
+            self.quorum.write_set(entry_id), key=lambda index: _TRUST[findings.get(index)]
         )
         return [ensemble[index] for index in indexes if ensemble[index] not in without]
 
     async def _read(self, wanted: list[tuple[str, int]]) -> list[Copy]:
+        """Read copies, and remember what they tell of the ledger's sizes."""
         if not wanted:
             return []
-        copies = await self._copies.read(self._stored.ledger_id, self._stored.metadata, wanted)
+        copies = await self.copies.read(self.stored.ledger_id, self.stored.metadata, wanted)
         found = [
             (entry_id, copy.content)
             for (_, entry_id), copy in zip(wanted, copies, strict=True)
             if copy.flaw is None
         ]
+        # The last one, and the one before it: the end of the batch, and that of the next.
         for entry_id, entry in found[-2:]:
             length = DIGESTED_HEADER.unpack_from(entry)[3]
-            self._plan.note_length(entry_id, length)
+            self.plan.note_length(entry_id, length)
         if found:
-            self._plan.note_sizes(len(found), sum(len(entry) for _, entry in found))
+            self.plan.note_sizes(len(found), sum(len(entry) for _, entry in found))
         return copies
 
 

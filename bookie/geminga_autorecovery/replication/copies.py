@@ -1,7 +1,7 @@
-"""Single copies on single bookies: read as they are stored, checked, and stored elsewhere.
+"""Copies of single entries on single bookies: read as they are stored, checked, stored elsewhere.
 
-All that auto-recovery wants of ``geminga_ledger``'s connections stands here. Entries are asked of
-one named bookie each, not of whichever has them, and keep every byte, their digest included.
+Everything that auto-recovery needs of ``geminga_ledger``'s connections is here. An entry is read
+from one named bookie, not from whichever has it, and keeps every byte, its digest included.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from geminga_protocol.records.ledger_metadata import LedgerMetadata
 
 log = logging.getLogger(__name__)
 
+# As recovery does: a fenced bookie stores what has this flag, and nothing else.
 COPY_FLAGS = Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY
 
 
@@ -39,7 +40,10 @@ class Copy:
 
 
 class Copies:
-    """Reads and stores copies over ``links``, which nobody else adds entries with."""
+    """Reads and stores copies over ``links``, over which nothing else adds entries.
+
+    A bookie has ``answer_timeout_s`` to be connected to, and again for each answer.
+    """
 
     def __init__(self, links: BookieLinks, *, answer_timeout_s: float) -> None:
         self._links = links
@@ -56,16 +60,30 @@ class Copies:
         """The copies of ``(bookie id, entry id)`` pairs, in order: the whole entries, or what
         ``decode`` makes of them.
 
-        Takes an answer's time to connect and one to be answered at the most. Whoever calls bounds
-        how much is wanted at once.
+        All are requested at once: the caller bounds how many.
         """
+        timeout_s = self._answer_timeout_s
         links = {bookie: self._links.link(bookie) for bookie, _ in wanted}
-        reasons = await _connect(links, self._answer_timeout_s)
+        # By bookie: why there is no connection to it.
+        reasons: dict[str, str] = {}
+
+        async def connect(link: BookieLink) -> None:
+            try:
+                await _connected(link, timeout_s)
+            except BookieUnavailable as error:
+                reasons[link.bookie_id] = error.why
+
+        # A bookie that could not be reached a moment ago would only cost the timeout again.
+        idle = [each for each in links.values() if not each.is_connected and not each.is_down]
+        await asyncio.gather(*map(connect, idle))
+        for bookie_id, link in links.items():
+            if not link.is_connected:
+                reasons.setdefault(bookie_id, "it could not be reached a moment ago")
         decode = decode or entry_decoder(metadata.digest_type, metadata.password or b"")
-        reading = _Reading(ledger_id, decode, len(wanted))
+        reads = _CopyReads(ledger_id, decode, len(wanted))
         for index, (bookie, entry_id) in enumerate(wanted):
-            reading.ask(index, links[bookie], entry_id, reasons.get(bookie, "not connected"))
-        return await reading.answers(self._answer_timeout_s)
+            reads.ask(index, links[bookie], entry_id, reasons.get(bookie, "not connected"))
+        return await reads.answers(timeout_s)
 
     async def store(
         self,
@@ -76,16 +94,16 @@ class Copies:
     ) -> None:
         """Have a bookie keep these whole entries, by entry id. Raises ``CopyRefused``.
 
-        Not for two callers with the same ledger and bookie at once.
+        Not for two callers with the same ledger and bookie at once: answers to adds go to one
+        listener for each ledger.
         """
         link = self._links.link(bookie_id, Purpose.RECOVERY)
         try:
             await _connected(link, self._answer_timeout_s)
         except BookieUnavailable as error:
             raise CopyRefused(ledger_id, bookie_id, error.why) from error
-        await _Storing(ledger_id, link, master_key(metadata.password or b""), entries).run(
-            self._answer_timeout_s
-        )
+        writes = _CopyWrites(ledger_id, link, master_key(metadata.password or b""), entries)
+        await writes.run(self._answer_timeout_s)
 
 
 async def _connected(link: BookieLink, timeout_s: float) -> None:
@@ -98,37 +116,20 @@ async def _connected(link: BookieLink, timeout_s: float) -> None:
         raise BookieUnavailable(link.bookie_id, why) from error
 
 
-async def _connect(links: Mapping[str, BookieLink], timeout_s: float) -> dict[str, str]:
-    """Connect to all that seem to be up; why not to others, by bookie."""
-    reasons: dict[str, str] = {}
-
-    async def attempt(link: BookieLink) -> None:
-        try:
-            await _connected(link, timeout_s)
-        except BookieUnavailable as error:
-            reasons[link.bookie_id] = error.why
-
-    idle = [each for each in links.values() if not each.is_connected and not each.is_down]
-    await asyncio.gather(*map(attempt, idle))
-    for bookie_id, link in links.items():
-        if not link.is_connected:
-            reasons.setdefault(bookie_id, "it could not be reached a moment ago")
-    return reasons
-
-
-class _Reading:
+class _CopyReads:
     """Some reads of one ledger (a ``ReadListener``); the number given with each is its index."""
 
     def __init__(self, ledger_id: int, decode: Decode, count: int) -> None:
         self._ledger_id = ledger_id
         self._decode = decode
+        # By index.
         self._links: list[BookieLink] = []
         self._copies: list[Copy | None] = [None] * count
         self._open_count = count
         self._finished = asyncio.Event()
 
     def ask(self, index: int, link: BookieLink, entry_id: int, why_not: str) -> None:
-        """Ask one bookie for one entry; ``why_not`` is said where it is not connected."""
+        """Read one entry from one bookie; ``why_not`` is the reason where it is not connected."""
         self._links.append(link)
         try:
             link.read(self._ledger_id, entry_id, self, index)
@@ -136,39 +137,38 @@ class _Reading:
             self._finish(index, Copy(flaw=Flaw.UNHEARD, why=why_not))
 
     async def answers(self, timeout_s: float) -> list[Copy]:
-        """What became of each, after ``timeout_s`` at the latest."""
+        """The result of each read, after ``timeout_s`` at the latest."""
         if self._open_count:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._finished.wait()
             except TimeoutError:
-                self._give_up(timeout_s)
+                silent = [index for index, copy in enumerate(self._copies) if copy is None]
+                why = f"no answer within {timeout_s:g} s"
+                for index in silent:
+                    self._finish(index, Copy(flaw=Flaw.UNHEARD, why=why))
+                # Afterwards: a connection that is given up reports its reads as lost.
+                for index in silent:
+                    self._links[index].suspect(timeout_s)
         return [copy for copy in self._copies if copy is not None]
-
-    def _give_up(self, timeout_s: float) -> None:
-        silent = [index for index, copy in enumerate(self._copies) if copy is None]
-        for index in silent:
-            self._finish(index, Copy(flaw=Flaw.UNHEARD, why=f"no answer within {timeout_s:g} s"))
-        for index in silent:
-            self._links[index].suspect(timeout_s)
 
     def read_answered(
         self, bookie: int, entry_id: int, return_code: int, buffer: bytes, start: int, end: int
     ) -> None:
         """A bookie's answer (``ReadListener``)."""
-        if return_code == ReturnCode.EOK:
-            try:
-                entry = self._decode(buffer, start, end, self._ledger_id, entry_id)[3]
-            except EntryDigestMismatch as error:
-                bookie_id = self._links[bookie].bookie_id
-                log.error(  # noqa: TRY400 -- where it was found says nothing
-                    "damaged entry", extra={"bookie": bookie_id, "error": str(error)}
-                )
-                self._finish(bookie, Copy(flaw=Flaw.DAMAGED, why=str(error)))
-            else:
-                self._finish(bookie, Copy(entry))
-        else:
+        if return_code != ReturnCode.EOK:
             self._finish(bookie, _refused(return_code))
+            return
+        try:
+            entry = self._decode(buffer, start, end, self._ledger_id, entry_id)[3]
+        except EntryDigestMismatch as error:
+            bookie_id = self._links[bookie].bookie_id
+            log.error(  # noqa: TRY400 -- where it was found says nothing
+                "damaged entry", extra={"bookie": bookie_id, "error": str(error)}
+            )
+            self._finish(bookie, Copy(flaw=Flaw.DAMAGED, why=str(error)))
+        else:
+            self._finish(bookie, Copy(entry))
 
     def read_lost(self, bookie: int, entry_id: int) -> None:
         """The connection broke before the answer (``ReadListener``)."""
@@ -176,6 +176,7 @@ class _Reading:
         self._finish(bookie, Copy(flaw=Flaw.UNHEARD, why="the connection broke"))
 
     def _finish(self, index: int, copy: Copy) -> None:
+        # An answer may come after its read was given up.
         if self._copies[index] is None:
             self._copies[index] = copy
             self._open_count -= 1
@@ -186,18 +187,17 @@ class _Reading:
 def _refused(return_code: int) -> Copy:
     if is_absence(return_code):
         return Copy(flaw=Flaw.ABSENT, why="the bookie says that it has none")
-    flaw = Flaw.UNREADABLE if return_code == ReturnCode.EIO else Flaw.UNHEARD
-    return Copy(flaw=flaw, why=f"the bookie answered {_code_words(return_code)}; its log says why")
-
-
-def _code_words(return_code: int) -> str:
     try:
-        return ReturnCode(return_code).name
+        words = ReturnCode(return_code).name
     except ValueError:
-        return f"code {return_code}"
+        words = f"code {return_code}"
+    # With EIO the bookie has the entry and cannot read it: it can be given it back. After any other
+    # refusal it is not known whether it has one.
+    flaw = Flaw.UNREADABLE if return_code == ReturnCode.EIO else Flaw.UNHEARD
+    return Copy(flaw=flaw, why=f"the bookie answered {words}; its log says why")
 
 
-class _Storing:
+class _CopyWrites:
     """Some adds of one ledger to one bookie (an ``AddListener``)."""
 
     def __init__(
@@ -205,13 +205,16 @@ class _Storing:
     ) -> None:
         self._ledger_id = ledger_id
         self._link = link
+        # The ledger's master key.
         self._key = key
         self._unstored = dict(entries)
         self._failure: CopyRefused | None = None
+        # Set at each answer and at the failure.
         self._progress = asyncio.Event()
 
     async def run(self, timeout_s: float) -> None:
-        """Return when all are stored. Raises ``CopyRefused``."""
+        """Return when all are stored. Raises ``CopyRefused``, also after ``timeout_s`` seconds
+        without an answer."""
         link = self._link
         link.attach(self._ledger_id, self, 0)
         try:
@@ -239,6 +242,7 @@ class _Storing:
     def add_refused(self, bookie: int, entry_id: int, return_code: int) -> None:
         """The bookie will not store an entry (``AddListener``)."""
         del bookie
+        # An entry that was sent again may be refused after it was stored.
         if entry_id in self._unstored:
             self._fail(str(refusal_of(return_code, self._ledger_id, entry_id)))
 

@@ -27,7 +27,7 @@ EntryList = list[Run] | None
 
 
 class EntryLists:
-    """Lists over ``links``; a bookie has ``answer_timeout_s`` for each."""
+    """Asks for lists over ``links``; a bookie has ``answer_timeout_s`` for each."""
 
     def __init__(self, links: BookieLinks, *, answer_timeout_s: float) -> None:
         self._links = links
@@ -53,13 +53,15 @@ class EntryLists:
             facts = {"bookie": bookie_id, "ledger": ledger_id, "error": str(error)}
             log.info("bookie does not list its entries", extra=facts)
             return None
+        # A bookie that does not know the ledger has none of its entries; any other refusal, such as
+        # that of an old bookie which knows no lists, tells nothing.
         return [] if is_absence(code) else None
 
 
 async def count_replicas(
     fragment: LedgerFragment, quorum: Quorum, lists: Mapping[str, EntryList]
 ) -> Replicas:
-    """What the lists say of all entries of a fragment that has an end."""
+    """Count, by the lists, the copies of all entries of a fragment that has an end."""
     found = Replicas(frozenset(), quorum.write_quorum)
     for first in range(fragment.first_entry, fragment.last_entry + 1, ENTRIES_PER_TURN):
         last = min(first + ENTRIES_PER_TURN - 1, fragment.last_entry)

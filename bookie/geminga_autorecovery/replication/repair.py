@@ -1,10 +1,10 @@
-"""Makes one ledger whole again: check it, copy what is missing, write down who has it now.
+"""Repairs one ledger: checks it, copies what is missing, writes down which bookies have it now.
 
 Used by the replication worker and by the tools. The order keeps every reader right at any moment:
-copies are stored first, then the ensemble is changed by compare-and-set, so that what the metadata
-names has the entries. The open last fragment of a ledger is never touched; ``take_over`` closes the
-ledger by recovery first. Facts: ``ReplicationWorker``, ``BookKeeperAdmin`` and
-``LedgerFragmentReplicator`` of Apache BookKeeper.
+copies are stored first, then the ensemble is changed by compare-and-set, so that the bookies which
+the metadata names have the entries. The open last fragment of a ledger is never touched;
+``take_over`` closes the ledger by recovery first. Facts: ``ReplicationWorker``, ``BookKeeperAdmin``
+and ``LedgerFragmentReplicator`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -51,15 +51,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RepairOptions:
-    """How a ledger is to be looked at.
+    """How a ledger is checked and repaired."""
 
-    ``lost`` bookies count as not registered, whatever ZooKeeper says. Of ``suspects`` somebody said
-    that they lack something: they are asked which entries they have. A bookie that lacks something
-    is given it back, or, with ``is_replacing_preferred``, replaced where there is another.
-    """
-
+    # These bookies count as not registered, whatever ZooKeeper says.
     lost: frozenset[str] = frozenset()
+    # The ledger's mark names these bookies: they are asked which of all entries they have.
     suspects: frozenset[str] = frozenset()
+    # A bookie that lacks entries is replaced where there is another, rather than given them back.
     is_replacing_preferred: bool = False
 
 
@@ -78,20 +76,11 @@ OnTrouble = Callable[[str], None]
 IsClaimed = Callable[[], Awaitable[bool]]
 
 
-def _only_logged(_why: str) -> None:
-    """What keeps a ledger from being whole stands in the log, as warnings."""
-
-
-async def _nobody_else_is_on_it() -> bool:
-    """For who needs no claim."""
-    return True
-
-
 class LedgerRepair(Service):
-    """Checks and repairs ledgers, one call at a time for each.
+    """Checks and repairs ledgers, one call at a time for each ledger.
 
-    All methods raise ``CoordinationError``, and ``UnsupportedLedger`` for metadata that says
-    nothing.
+    All methods raise ``CoordinationError``, and ``UnsupportedLedger`` for metadata that contradicts
+    itself.
     """
 
     def __init__(
@@ -137,71 +126,87 @@ class LedgerRepair(Service):
 
     @property
     def racks(self) -> Racks:
-        """Where the bookies stand, as far as somebody said so."""
+        """The racks of the bookies that have one."""
+        # Read anew each time: the registry replaces it when racks change.
         return self._registry.racks
 
-    async def live_bookies(self, terms: RepairOptions = USUAL_OPTIONS) -> LiveBookies:
+    async def live_bookies(self, options: RepairOptions = USUAL_OPTIONS) -> LiveBookies:
         """The bookies that are registered now, without those that count as lost."""
         live = await read_live_bookies(self._coordination.children)
-        return LiveBookies(live.writable - terms.lost, live.read_only - terms.lost)
+        return LiveBookies(live.writable - options.lost, live.read_only - options.lost)
 
     async def check(
-        self, ledger_id: int, terms: RepairOptions = USUAL_OPTIONS
+        self, ledger_id: int, options: RepairOptions = USUAL_OPTIONS
     ) -> list[FaultyFragment]:
-        """The fragments of a ledger that are not well. Raises ``NoSuchLedger``."""
-        return await self.check_stored(await self.store.read(ledger_id), terms)
+        """The faulty fragments of a ledger. Raises ``NoSuchLedger``."""
+        return await self.check_stored(await self.store.read(ledger_id), options)
 
     async def check_stored(
-        self, stored: StoredMetadata, terms: RepairOptions = USUAL_OPTIONS
+        self, stored: StoredMetadata, options: RepairOptions = USUAL_OPTIONS
     ) -> list[FaultyFragment]:
-        """The fragments of a ledger with this metadata that are not well."""
-        registered = (await self.live_bookies(terms)).all
-        return await self._checker.check(stored, registered, suspects=terms.suspects)
+        """The faulty fragments of a ledger with this metadata."""
+        registered = (await self.live_bookies(options)).all
+        return await self._checker.check(stored, registered, suspects=options.suspects)
 
     async def repair(
         self,
         ledger_id: int,
-        terms: RepairOptions = USUAL_OPTIONS,
+        options: RepairOptions = USUAL_OPTIONS,
         *,
-        is_claimed: IsClaimed = _nobody_else_is_on_it,
-        on_trouble: OnTrouble = _only_logged,
+        is_claimed: IsClaimed | None = None,
+        on_trouble: OnTrouble | None = None,
     ) -> RepairResult:
-        """Repair what can be repaired now, but for an open last fragment.
+        """Repair what can be repaired now, except an open last fragment.
 
-        ``is_claimed`` is asked before the metadata is changed, and it is not where the claim is
-        lost. ``on_trouble`` hears, in words, what keeps the ledger from being whole.
+        ``is_claimed`` is called before the metadata is changed, which is not done where the claim
+        is lost. ``on_trouble`` gets, in words, what keeps the ledger from being whole; the log has
+        it in any case.
         """
         try:
-            faults = await self.check(ledger_id, terms)
+            faults = await self.check(ledger_id, options)
             closed = [fault for fault in faults if not fault.fragment.is_open]
             for fault in closed:
-                await self._try_to_mend(ledger_id, fault, terms, is_claimed, on_trouble)
+                # An error concerns one fragment: the others are repaired all the same, and the
+                # check that follows finds what is left.
+                try:
+                    await self._mend(ledger_id, fault, options, is_claimed)
+                except (NoSuchLedger, UnsupportedLedger):
+                    raise
+                except (AutoRecoveryError, LedgerError) as error:
+                    if isinstance(error, EntriesUnreadable):
+                        self.counters.entries_unreadable += len(error.entry_ids)
+                    log.warning(
+                        "fragment not repaired", extra={"ledger": ledger_id, "error": str(error)}
+                    )
+                    if on_trouble is not None:
+                        on_trouble(str(error))
             if closed:
-                faults = await self.check(ledger_id, terms)
+                faults = await self.check(ledger_id, options)
         except NoSuchLedger:
             return RepairResult.WHOLE
-        for fault in faults:
-            on_trouble(fault.words())
+        if on_trouble is not None:
+            for fault in faults:
+                on_trouble(fault.words())
         if not faults:
             return RepairResult.WHOLE
         if all(fault.fragment.is_open for fault in faults):
             return RepairResult.UNCLOSED
         return RepairResult.FAULTY
 
-    async def take_over(self, ledger_id: int, terms: RepairOptions = USUAL_OPTIONS) -> None:
+    async def take_over(self, ledger_id: int, options: RepairOptions = USUAL_OPTIONS) -> None:
         """Close the ledger, fencing its writer, if its open last fragment still misses bookies.
 
-        Only where others could take their places: a living writer would have replaced them, so this
+        Only where other bookies could replace them: a living writer would have done that, so this
         one is gone. Where there are none, a living writer goes on without, and must not be stopped
         for nothing. Raises ``LedgerError`` where the ledger cannot be closed now.
         """
         try:
             stored = await self.store.read(ledger_id)
-            for fault in await self.check_stored(stored, terms):
+            for fault in await self.check_stored(stored, options):
                 if not fault.fragment.is_open:
                     continue
                 facts = {"ledger": ledger_id, "missing": sorted(fault.bookies)}
-                if (await self._plan(stored, fault, terms)).unplaced:
+                if (await self._plan(stored, fault, options)).unplaced:
                     log.warning("unclosed ledger misses bookies, left to its writer", extra=facts)
                 else:
                     log.warning("unclosed ledger misses bookies, taken over", extra=facts)
@@ -209,39 +214,27 @@ class LedgerRepair(Service):
         except NoSuchLedger:
             return
 
-    async def _try_to_mend(
+    async def _mend(
         self,
         ledger_id: int,
         fault: FaultyFragment,
-        terms: RepairOptions,
-        is_claimed: IsClaimed,
-        on_trouble: OnTrouble,
+        options: RepairOptions,
+        is_claimed: IsClaimed | None,
     ) -> None:
-        """Mend a fragment if that can be done now; the check that follows finds whether it was."""
-        try:
-            await self._mend(ledger_id, fault, terms, is_claimed)
-        except (NoSuchLedger, UnsupportedLedger):
-            raise
-        except (AutoRecoveryError, LedgerError) as error:
-            if isinstance(error, EntriesUnreadable):
-                self.counters.entries_unreadable += len(error.entry_ids)
-            log.warning("fragment not repaired", extra={"ledger": ledger_id, "error": str(error)})
-            on_trouble(str(error))
-
-    async def _mend(
-        self, ledger_id: int, fault: FaultyFragment, terms: RepairOptions, is_claimed: IsClaimed
-    ) -> None:
+        """Copy what a fragment lacks, then name the bookies that have it in the metadata."""
         stored = await self.store.read(ledger_id)
-        plan = await self._plan(stored, fault, terms)
+        plan = await self._plan(stored, fault, options)
         first_entry = fault.fragment.first_entry
 
         def changed(metadata: LedgerMetadata) -> LedgerMetadata | None:
             return with_replacements(ledger_id, metadata, first_entry, plan.replacements)
 
         if plan.replacements:
-            changed(stored.metadata)  # raises where somebody has changed the fragment meanwhile
+            changed(stored.metadata)  # raises where the fragment was changed since the check
             await self._copier.copy(stored, fault, plan.replacements)
-            if not await is_claimed():
+            # Copying takes long: another worker may have the ledger by now, or a garbage collector
+            # may delete it.
+            if is_claimed is not None and not await is_claimed():
                 raise ClaimLost(ledger_id)
             await self.store.update(stored, changed)
             log.info(
@@ -256,10 +249,10 @@ class LedgerRepair(Service):
             raise NowhereToCopy(ledger_id, first_entry, plan.unplaced)
 
     async def _plan(
-        self, stored: StoredMetadata, fault: FaultyFragment, terms: RepairOptions
+        self, stored: StoredMetadata, fault: FaultyFragment, options: RepairOptions
     ) -> RepairPlan:
         quorum = quorum_of(stored.ledger_id, stored.metadata)
-        live = await self.live_bookies(terms)
+        live = await self.live_bookies(options)
 
         def choose(ensemble: tuple[str, ...], places: frozenset[int]) -> dict[int, str]:
             found = self._bookies.replacements(ensemble, places, quorum)
@@ -270,5 +263,5 @@ class LedgerRepair(Service):
             fault,
             writable=live.writable,
             choose=choose,
-            is_replacing_preferred=terms.is_replacing_preferred,
+            is_replacing_preferred=options.is_replacing_preferred,
         )

@@ -1,7 +1,7 @@
 """Closes ledgers whose writers are gone, for auto-recovery: with each ledger's own password.
 
-The recovery is ``geminga_ledger``'s. A cluster's ledgers have one password mostly, that of its
-brokers, which nobody tells a bookie; it stands in the metadata.
+The recovery itself is ``geminga_ledger``'s. The ledgers of a cluster mostly have one password, that
+of its brokers. It is in no bookie's config; each ledger's metadata has it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 
-# What stays open for ledgers of one password, with its own connections to the bookies it met; for
-# those of any further password it is opened and closed each time.
+# For so many passwords a ``Ledgers``, with its connections to bookies, stays open; for ledgers of
+# any further password one is opened and closed each time.
 PASSWORDS_MAX = 16
 
 
 class TakeOvers(Service):
-    """Opens what it needs with the first ledger of each password; of the first few it keeps it."""
+    """A ``Ledgers`` for each password, opened with the first ledger that has it."""
 
     def __init__(
         self,
@@ -60,7 +60,8 @@ class TakeOvers(Service):
             await ledgers.open(stored.ledger_id, recover=True)
         elif len(self._by_password) < PASSWORDS_MAX:
             made = await self._stack.enter_async_context(self._ledgers_with(password))
-            # Two at once make two: one is as good as the other.
+            # Two ledgers at once may open two: the later one is kept for others, both are closed at
+            # the end.
             self._by_password[password] = made
             await made.open(stored.ledger_id, recover=True)
         else:

@@ -30,11 +30,11 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# Failures doubled the wait so often (NUM_OF_EXPONENTIAL_BACKOFF_RETRIALS).
+# So often failures double the pause (NUM_OF_EXPONENTIAL_BACKOFF_RETRIALS).
 DOUBLINGS_MAX = 5
 # Ledgers whose failures are remembered (REPLICATED_FAILED_LEDGERS_MAXSIZE).
 FAILED_LEDGERS_MAX = 2_000
-# An idle worker looks through all marks at most so often, however many change.
+# An idle worker pauses so long between two looks through all marks, however many change.
 SCAN_PAUSE_S = 0.5
 
 
@@ -55,8 +55,10 @@ class ReplicationWorker(Service):
         self._repair = repair
         self._config = config
         self._claims = Claims(coordination, random, holder=holder)
-        # How often each ledger could not be repaired, the latest last.
+        # By ledger: how often it could not be repaired in a row; the ledger that failed last is
+        # last.
         self._failures: OrderedDict[int, int] = OrderedDict()
+        # Deferred: the ledger's lock is kept for a while, so that no worker tries it again at once.
         self._deferred_room = asyncio.Semaphore(config.ledgers_deferred_max)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -76,39 +78,37 @@ class ReplicationWorker(Service):
     async def _work_once(self) -> None:
         """Repair one ledger, or wait until there may be one."""
         if not await controls.is_enabled(self._coordination):
-            await self._until_enabled()
+            # Asked again with a watch: while enabled, no watch is left behind at each turn.
+            changed = asyncio.Event()
+            if not await controls.is_enabled(self._coordination, on_change=changed.set):
+                await changed.wait()
             return
-        # Room for it to be put off is taken first: what is claimed can always be let go of.
+        # Room to defer a ledger is taken before it is claimed: then a claim can always be dealt
+        # with, and a worker with too many deferred ledgers takes no more.
         await self._deferred_room.acquire()
-        is_put_off = False
+        is_deferred = False
         try:
             claim = await self._claims.take()
             if claim is not None:
-                is_put_off = await self._repair_claimed(claim)
+                is_deferred = await self._repair_claimed(claim)
         finally:
-            if not is_put_off:
+            if not is_deferred:
                 self._deferred_room.release()
         if claim is None:
             await self._claims.changed(self._config.rescan_interval_s)
             await asyncio.sleep(SCAN_PAUSE_S)
 
-    async def _until_enabled(self) -> None:
-        changed = asyncio.Event()
-        if await controls.is_enabled(self._coordination, on_change=changed.set):
-            return
-        await changed.wait()
-
     async def _repair_claimed(self, claim: Claim) -> bool:
-        """Repair a ledger; whether it is put off, and with it the end of the claim."""
+        """Repair a ledger; returns whether it is deferred, with its claim."""
         ledger_id = claim.ledger_id
         try:
             mark = await read_mark(self._coordination, ledger_id)
-            terms = RepairOptions(
+            options = RepairOptions(
                 suspects=frozenset(mark.missing_bookies if mark else ()),
                 is_replacing_preferred=ledger_id in self._failures,
             )
             result = await self._repair.repair(
-                ledger_id, terms, is_claimed=partial(self._claims.holds, claim)
+                ledger_id, options, is_claimed=partial(self._claims.holds, claim)
             )
         except LedgerError as error:
             log.warning("ledger not repaired", extra={"ledger": ledger_id, "error": str(error)})
@@ -117,6 +117,7 @@ class ReplicationWorker(Service):
             await self._give_back(claim)
             raise
         except Exception:
+            # A mistake of ours about one ledger must not keep the worker from the others.
             log.exception("ledger not repaired", extra={"ledger": ledger_id})
             self.faults += 1
             result = RepairResult.FAULTY
@@ -126,22 +127,30 @@ class ReplicationWorker(Service):
             await self._claims.done(claim)
             log.info("ledger is whole", extra={"ledger": ledger_id})
             return False
-        delay_s = (
-            self._config.open_ledger_rereplication_grace_s
-            if result is RepairResult.UNCLOSED
-            else self._failure_delay_s(ledger_id)
-        )
+        is_unclosed = result is RepairResult.UNCLOSED
+        if is_unclosed:
+            # Its writer, if it lives, replaces the lost bookie by then.
+            delay_s = self._config.open_ledger_rereplication_grace_s
+        else:
+            # The longest delay is halved for each failure that is missing to the last doubling.
+            failures = self._failures.pop(ledger_id, 0)
+            self._failures[ledger_id] = failures + 1
+            if len(self._failures) > FAILED_LEDGERS_MAX:
+                self._failures.popitem(last=False)
+            halvings = max(DOUBLINGS_MAX - failures, 0)
+            delay_s = self._config.failed_ledger_grace_s / (1 << halvings)
         self._repair.counters.ledgers_deferred += 1
         log.info("ledger put off", extra={"ledger": ledger_id, "delay_s": delay_s})
         task = self.spawn(
-            self._let_go(claim, delay_s, is_unclosed=result is RepairResult.UNCLOSED),
+            self._let_go(claim, delay_s, is_unclosed=is_unclosed),
             name=f"ledger {ledger_id} put off",
         )
         task.add_done_callback(lambda _: self._deferred_room.release())
         return True
 
     async def _let_go(self, claim: Claim, delay_s: float, *, is_unclosed: bool) -> None:
-        """Give a claim back after a while, having taken the ledger over where nobody else did."""
+        """Give a claim back after a while; an unclosed ledger is taken over first, if its writer
+        has not replaced the lost bookie. The next claim of it repairs the closed ledger."""
         try:
             await asyncio.sleep(delay_s)
             if is_unclosed and await controls.is_enabled(self._coordination):
@@ -157,13 +166,5 @@ class ReplicationWorker(Service):
         try:
             await self._claims.give_back(claim)
         except CoordinationError as error:
-            # The next claim settles it, or the end of the session.
+            # The next ``take`` settles it, or the end of the session does.
             log.info("lock stays for now", extra={"ledger": claim.ledger_id, "error": str(error)})
-
-    def _failure_delay_s(self, ledger_id: int) -> float:
-        """How long a ledger is let alone that could not be repaired: doubled each time, bounded."""
-        failures = self._failures.pop(ledger_id, 0)
-        self._failures[ledger_id] = failures + 1
-        if len(self._failures) > FAILED_LEDGERS_MAX:
-            self._failures.popitem(last=False)
-        return self._config.failed_ledger_grace_s / (1 << max(DOUBLINGS_MAX - failures, 0))
