@@ -1,7 +1,7 @@
-"""Auto-recovery as a service: a candidate for auditor and a replication worker.
+"""The daemon of auto-recovery: a candidate for auditor and a replication worker.
 
-Runs in a bookie's process, or alone. As many as there are share the work by locks in ZooKeeper; one
-of them is the auditor.
+It runs in a bookie's process, or alone. All daemons of a cluster share the work by locks in
+ZooKeeper; one of them is the auditor.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ class AutoRecovery(Service):
         config: AutoRecoveryConfig | None = None,
         ledgers: LedgerConfig | None = None,
     ) -> None:
-        """``ledgers``: how bookies are asked, and how long they are waited for."""
+        """``ledgers`` has the deadlines and sizes of requests to bookies."""
         super().__init__()
         config = config or AutoRecoveryConfig()
         self._repair = LedgerRepair(
             coordination, network, clock, random, config, ledgers or LedgerConfig()
         )
-        self._auditor = Auditor(coordination, clock, self._repair, config)
-        self._election = Election(
-            coordination, bookie_id, self._auditor.run, retry_s=config.retry_s
-        )
+        # Each daemon has an auditor; it works while the daemon is elected.
+        auditor = Auditor(coordination, clock, self._repair, config)
+        self._election = Election(coordination, bookie_id, auditor.run, retry_s=config.retry_s)
         self._worker = ReplicationWorker(
             coordination, random, self._repair, config, holder=bookie_id
         )
+        # What this daemon did as the auditor, and as a worker.
+        self.auditor_counters: AuditorCounters = auditor.counters
+        self.worker_counters: WorkerCounters = self._repair.counters
 
     @property
     def is_auditor(self) -> bool:
@@ -62,20 +64,11 @@ class AutoRecovery(Service):
 
     @property
     def background_faults(self) -> int:
-        """How often its work met an error that nobody foresaw, and went on."""
+        """How often its work met an unforeseen error, and went on."""
         return self._election.faults + self._worker.faults
 
-    @property
-    def auditor_counters(self) -> AuditorCounters:
-        """What this daemon did as the auditor."""
-        return self._auditor.counters
-
-    @property
-    def worker_counters(self) -> WorkerCounters:
-        """What this daemon's worker did."""
-        return self._repair.counters
-
     async def _open(self, stack: AsyncExitStack) -> None:
+        # Closed in the opposite order: the repair that both others use is last.
         await stack.enter_async_context(self._repair)
         await stack.enter_async_context(self._worker)
         await stack.enter_async_context(self._election)

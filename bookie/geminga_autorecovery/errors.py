@@ -1,17 +1,17 @@
-"""What can go wrong while lost copies are made again.
+"""The errors of auto-recovery.
 
 GemingaError
 └── AutoRecoveryError
     ├── CopyRefused           a bookie did not take the copies it was sent
     ├── EntriesUnreadable     of some entries no good copy could be had from any bookie
     ├── NowhereToCopy         no bookie is left that could take a fragment's copies
-    ├── FragmentChanged       somebody else changed the fragment meanwhile: look at it again
+    ├── FragmentChanged       the fragment was changed meanwhile: check it again
     ├── ClaimLost             the ledger's lock is gone, and another may work on it
     ├── RecoveryDisabled      an operator has switched auto-recovery off
     ├── BookieStillThere      a bookie to be decommissioned is registered
     ├── BookieUnknown         there never was a bookie of that id
     ├── DecommissionStalled   no ledger has been moved for too long
-    └── NoZooKeeper           nothing can be found out or written down now
+    └── NoZooKeeper           there is no session with ZooKeeper now
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Auto-recovery as a process of its own, without a bookie: config, ZooKeeper, daemon, metrics.
 
-As many as wanted may run beside the bookies that run it too, or instead of them. It keeps nothing
-on disk.
+Any number may run beside the daemons in bookies, or instead of them. It keeps nothing on disk.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from geminga_server.waiting import wait_for_node
 log = logging.getLogger(__name__)
 
 PART = "autorecovery"
-# What a bookie's id may not have, whose place the name takes in votes and locks.
+# Characters that a bookie's id may not have: the name stands in its place in votes and locks.
 _STRANGE = re.compile(r"[^a-zA-Z0-9.\-]")
 
 
@@ -50,7 +49,7 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 
 
 async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
-    """Open everything, say so, and wait to be told to stop."""
+    """Open everything, log it, and wait for the request to stop."""
     tune_memory()
     free_port(config.bind_address, config.http_port)
     clock = SystemClock()
@@ -92,11 +91,11 @@ async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
 
 
 def made_up_id(host: str, process_id: int) -> str:
-    """A name that no other process has."""
+    """A name that no other process has, which is valid as a bookie's id."""
     return f"{PART}-{_STRANGE.sub('-', host)}-{process_id}"
 
 
 async def check_health(state: SessionState) -> None:
-    """Raise where nothing can be done, since there is no session with ZooKeeper."""
+    """Raise ``NoZooKeeper`` while there is no session: nothing can be read or written then."""
     if state is not SessionState.CONNECTED:
         raise NoZooKeeper(state.value)

@@ -34,9 +34,6 @@ RARELY: frozenset[str] = frozenset(
         "geminga_autorecovery.removal.decommission:still_on.visit:except NoSuchLedger",
         "geminga_autorecovery.auditing.election:Election._leave:except (CoordinationError, TimeoutError)",  # noqa: E501
         "geminga_autorecovery.auditing.election:Election._take_leader_node:except NodeExists",
-        "geminga_autorecovery.removal.known_bookies:cookie_names:except NodeMissing",
-        "geminga_autorecovery.zookeeper.ledger_listing:_children:except NodeMissing",
-        "geminga_autorecovery.zookeeper.underreplication_marks:UnderreplicationMarks._children:except NodeMissing",  # noqa: E501
         "geminga_autorecovery.zookeeper.underreplication_marks:read_mark:except NodeMissing",
         "geminga_autorecovery.replication.repair:LedgerRepair._mend:raise ClaimLost",
         "geminga_autorecovery.replication.repair:LedgerRepair.repair:except (NoSuchLedger, UnsupportedLedger)",  # noqa: E501

@@ -27,6 +27,7 @@ from geminga_autorecovery.decisions.fragments import bookies_of
 from geminga_autorecovery.decisions.lost_bookies import LostBookies
 from geminga_autorecovery.replication.repair import LedgerRepair
 from geminga_autorecovery.zookeeper import controls
+from geminga_autorecovery.zookeeper.children import children_of
 from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in, visit_all
 from geminga_autorecovery.zookeeper.live_bookies import read_live_bookies
 from geminga_autorecovery.zookeeper.underreplication_marks import (
@@ -127,10 +128,7 @@ class Auditor:
         await controls.initialize_lost_bookie_delay(
             self._coordination, self._config.lost_bookie_recovery_delay_s
         )
-        try:
-            known = await self._coordination.children(COOKIES_PATH)
-        except NodeMissing:
-            known = []
+        known = await children_of(self._coordination.children, COOKIES_PATH)
         self._lost = LostBookies(frozenset(known))
         # Before any check begins: it waits while a lost bookie is in its grace.
         await self._observe()

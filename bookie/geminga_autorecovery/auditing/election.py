@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
+from geminga_autorecovery.zookeeper.children import children_of
 from geminga_autorecovery.zookeeper.watches import Watches
 from geminga_protocol.records.underreplication import (
     LEADER_PATH,
@@ -201,10 +202,7 @@ class Election(Service):
 
     async def _names(self) -> list[str]:
         """All votes, the lowest first."""
-        try:
-            return votes_in_order(await self._coordination.children(VOTES_PATH))
-        except NodeMissing:
-            return []
+        return votes_in_order(await children_of(self._coordination.children, VOTES_PATH))
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:

@@ -1,8 +1,8 @@
-"""Whether a ledger's bookies stand where the rules of placement want them.
+"""Whether a ledger's bookies are in the racks that the rules of placement require.
 
 Pure; BookKeeper's rule (``RackawareEnsemblePlacementPolicyImpl``): the bookies of each entry are in
-two racks at least. It says of a cluster with one rack that no ledger adheres; here one is all that
-can be wanted then.
+two racks at least. In a cluster with one rack BookKeeper says that no ledger adheres; here one rack
+is enough then.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ RACKS_WANTED = 2
 def is_adhering(
     metadata: LedgerMetadata, quorum: Quorum, racks: Racks, bookies: Collection[str]
 ) -> bool:
-    """Whether every fragment adheres; ``bookies`` are those that there are."""
-    there_are = len({racks.get(bookie, DEFAULT_RACK) for bookie in bookies})
-    wanted = min(RACKS_WANTED, quorum.write_quorum, there_are)
+    """Whether every fragment adheres; ``bookies`` are all that are registered."""
+    racks_in_use = len({racks.get(bookie, DEFAULT_RACK) for bookie in bookies})
+    wanted = min(RACKS_WANTED, quorum.write_quorum, racks_in_use)
     return all(
         len({racks.get(fragment.ensemble[slot], DEFAULT_RACK) for slot in write_set}) >= wanted
         for fragment in metadata.fragments

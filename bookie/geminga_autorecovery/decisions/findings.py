@@ -1,7 +1,7 @@
-"""What a check says of the bookies of a fragment.
+"""What a check finds wrong with the bookies of a fragment.
 
 Pure; BookKeeper's rules (``LedgerChecker``): a bookie that is not registered is not asked, any
-other must give a good copy of every entry that it is asked for. Unlike upstream we keep apart why
+other must give a good copy of every entry that is read from it. Unlike upstream we distinguish why
 it did not, since a bookie that answers can be given back what it lacks.
 """
 
@@ -20,7 +20,7 @@ class Flaw(Enum):
     ABSENT = "missing"  # it says that it has none
     DAMAGED = "corrupt"  # what it gave does not fit its digest
     UNREADABLE = "unreadable"  # it has one and cannot read it: a damaged file, a failing disk
-    UNHEARD = "unreachable"  # it could not be asked, did not answer, or would not
+    UNHEARD = "unreachable"  # it could not be asked, did not answer, or refused
 
 
 class Finding(Enum):
@@ -28,7 +28,7 @@ class Finding(Enum):
 
     GONE = "gone"  # the bookie is not registered
     LACKING = "lacking"  # it answers, and an entry is absent, damaged or unreadable
-    SILENT = "silent"  # it did not tell
+    SILENT = "silent"  # it is registered, but did not answer
 
 
 _WORDS = {
@@ -40,9 +40,10 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class FaultyFragment:
-    """A fragment, and the bookies of it (by their number in the ensemble) that are not well."""
+    """A fragment in which bookies are missing or lack something."""
 
     fragment: LedgerFragment
+    # By the bookie's index in the ensemble.
     findings: Mapping[int, Finding]
 
     @property
@@ -51,7 +52,7 @@ class FaultyFragment:
         return frozenset(self.fragment.ensemble[index] for index in self.findings)
 
     def words(self) -> str:
-        """Which bookies of it are not well, and how, in a line."""
+        """What is wrong with which bookie, in a line."""
         fragment = self.fragment
         kind = "open fragment" if fragment.is_open else "fragment"
         flaws = (
@@ -62,8 +63,9 @@ class FaultyFragment:
 
 
 def finding_of(flaws: Iterable[Flaw]) -> Finding | None:
-    """What the flaws of one bookie's copies come to; None where there are none."""
+    """What the flaws of one bookie's copies mean together; None where there are none."""
     seen = set(flaws)
+    # A bookie that did not answer once may have the rest as well: it is not repaired in place.
     if Flaw.UNHEARD in seen:
         return Finding.SILENT
     return Finding.LACKING if seen else None

@@ -1,4 +1,4 @@
-"""A ledger as auto-recovery sees it: which entries of which fragment belong on which bookie.
+"""The fragments of a ledger: which entries belong on which bookie.
 
 Pure. Facts: ``LedgerFragment``, ``LedgerChecker`` and ``RoundRobinDistributionSchedule`` of Apache
 BookKeeper.
@@ -21,8 +21,8 @@ PERCENT = 100
 class LedgerFragment:
     """Entries ``first_entry`` … ``last_entry`` (none where that is less) on one ensemble.
 
-    ``is_open``: the last fragment of a ledger that is not closed. Its end is not known, and nobody
-    but the ledger's writer, or who recovers it, may touch it.
+    ``is_open``: the last fragment of a ledger that is not closed. Its end is not known, and only
+    the ledger's writer, or a recovery, may change it.
     """
 
     first_entry: int
@@ -47,8 +47,8 @@ def quorum_of(ledger_id: int, metadata: LedgerMetadata) -> Quorum:
 def fragments_of(metadata: LedgerMetadata) -> tuple[LedgerFragment, ...]:
     """All fragments, in order, each with its end.
 
-    Where a later one begins, an earlier one is confirmed to its end: a writer changes its ensemble
-    at the first entry that is not.
+    Every fragment but the last is confirmed to its end: a writer changes its ensemble at the first
+    entry that is not confirmed.
     """
     is_closed = metadata.state is LedgerState.CLOSED
     starts = [each.first_entry for each in metadata.fragments]
@@ -65,12 +65,12 @@ def fragments_of(metadata: LedgerMetadata) -> tuple[LedgerFragment, ...]:
 
 
 def bookies_of(metadata: LedgerMetadata) -> frozenset[str]:
-    """Every bookie that stands in an ensemble of the ledger."""
+    """Every bookie in an ensemble of the ledger."""
     return frozenset(bookie for each in metadata.fragments for bookie in each.ensemble)
 
 
 def belongs_on(quorum: Quorum, entry_id: int, index: int) -> bool:
-    """Whether an entry should be on the bookie with this number in the ensemble."""
+    """Whether an entry should be on the bookie with this index in the ensemble."""
     return (index - entry_id) % quorum.ensemble_size < quorum.write_quorum
 
 
@@ -82,14 +82,15 @@ def entries_to_verify(
     percentage: int,
     draw: Callable[[int], int],
 ) -> list[int]:
-    """Which entries a check reads from one bookie of a closed fragment.
+    """The entries that a check reads from one bookie of a closed fragment, in order.
 
-    The first and the last that it should have, and, of that stretch, one drawn from each of so many
-    equal parts that they make up ``percentage`` of it; all where that is 100. ``draw(n)`` gives a
-    number below n.
+    The first and the last that the bookie should have; and the stretch between them is divided into
+    so many equal parts that one entry drawn from each makes up ``percentage`` of it. All where that
+    is 100. ``draw(n)`` gives a random number below n.
     """
     first, last = fragment.first_entry, fragment.last_entry
     width = quorum.ensemble_size
+    # The bookie has an entry among any ``ensemble_size`` neighbours.
     ends = [
         next((each for each in some if belongs_on(quorum, each, index)), None)
         for some in (
@@ -108,4 +109,5 @@ def entries_to_verify(
     elif count:
         starts = [first + length * number // count for number in range(count + 1)]
         chosen = (start + draw(end - start) for start, end in pairwise(starts))
+    # A drawn entry may belong on other bookies: then it is read there, by their draws.
     return sorted({first, last, *(each for each in chosen if belongs_on(quorum, each, index))})

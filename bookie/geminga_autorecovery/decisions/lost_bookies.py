@@ -1,43 +1,39 @@
-"""When the loss of bookies is to be acted on.
+"""When the auditor acts on the loss of bookies.
 
-Pure; BookKeeper's rules (``Auditor.submitAuditTask``): one lost bookie is waited for, since most
-come back after a restart; the audit is called off when it does. When a second is lost meanwhile
-nobody waits any more.
+Pure; BookKeeper's rules (``Auditor.submitAuditTask``): a single lost bookie is given a grace, since
+most come back after a restart; the audit is cancelled when it does. When a second one is lost
+meanwhile, the audit begins at once.
 """
 
 from __future__ import annotations
 
 
 class LostBookies:
-    """Compares the bookies known with those there are; times are in seconds, monotonic.
-
-    ``audit_at_s`` is when the ledgers of the lost bookies are to be marked, None for not at all.
-    """
+    """Compares the known bookies with the registered ones; times are in seconds, monotonic."""
 
     def __init__(self, known: frozenset[str]) -> None:
+        # Bookies whose loss would be noticed; those in ``lost`` are not in it any more.
         self._known = known
-        self._lost: frozenset[str] = frozenset()
+        # The bookies that are missing and not audited yet.
+        self.lost: frozenset[str] = frozenset()
+        # When the ledgers of the lost bookies are to be marked; None for not at all.
         self.audit_at_s: float | None = None
-        # Audits that were put off, and put-off audits that were called off.
+        # Audits that were delayed by a grace, and delayed audits that were cancelled.
         self.delayed_count = 0
         self.cancelled_count = 0
-
-    @property
-    def lost(self) -> frozenset[str]:
-        """The bookies that are missed and not audited yet."""
-        return self._lost
 
     def observe(self, available: frozenset[str], *, delay_s: float, now_s: float) -> None:
         """These bookies, writable or read-only, are registered now."""
         self._known |= available
-        if self._lost and self._lost <= available:
+        if self.lost and self.lost <= available:
             self._cancel()
-            self._lost = frozenset()
-        self._lost |= self._known - available
-        self._known -= self._lost
-        if not self._lost:
+            self.lost = frozenset()
+        self.lost |= self._known - available
+        self._known -= self.lost
+        if not self.lost:
             return
-        if delay_s <= 0 or len(self._lost) > 1:
+        # Without a grace, or with several lost: at once, and that ends a grace under way.
+        if delay_s <= 0 or len(self.lost) > 1:
             if self.audit_at_s is not None and self.audit_at_s > now_s:
                 self._cancel()
             self.audit_at_s = now_s
@@ -46,7 +42,7 @@ class LostBookies:
             self.delayed_count += 1
 
     def delay_changed(self, delay_s: float, *, is_same: bool, now_s: float) -> None:
-        """Somebody wrote the delay anew; writing it unchanged asks for an audit at once."""
+        """An operator wrote the delay; writing it unchanged asks for an audit at once."""
         if delay_s <= 0 or is_same:
             self._cancel()
             self.audit_at_s = now_s
@@ -56,9 +52,9 @@ class LostBookies:
             self.delayed_count += 1
 
     def audited(self, live: frozenset[str]) -> None:
-        """The ledgers of all bookies but ``live`` are marked; those are missed when they go."""
+        """The ledgers of all bookies but ``live`` are marked; ``live`` ones count when they go."""
         self._known |= live
-        self._lost = frozenset()
+        self.lost = frozenset()
         self.audit_at_s = None
 
     def _cancel(self) -> None:

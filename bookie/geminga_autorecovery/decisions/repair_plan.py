@@ -1,8 +1,8 @@
-"""Which bookie takes the place of which in a faulty fragment.
+"""Which bookies get the copies that a faulty fragment lacks.
 
-Pure; the choice among bookies is given. Upstream always replaces. Here a bookie that answers, takes
-entries and only lacks some is given these back first: it costs less, and in a cluster of as many
-bookies as a ledger wants there is no other.
+Pure; the choice among other bookies is passed in. Upstream always replaces. Here a bookie that
+answers, takes entries and only lacks some is given these back ("in place"): that costs less, and in
+a cluster with no more bookies than a ledger needs there is no other way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ Choose = Callable[[tuple[str, ...], frozenset[int]], Mapping[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """``new`` gets what ``old`` should have as number ``index`` of the ensemble; in place: same."""
+    """``new`` gets what ``old`` should have at ``index`` of the ensemble; in place: the same
+    bookie.
+    """
 
     index: int
     old: str
@@ -29,13 +31,13 @@ class Replacement:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the bookie gets back what it lacks."""
+        """Whether the bookie stays, and gets back what it lacks."""
         return self.old == self.new
 
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """What can be done for a fragment now; ``unplaced`` are bookies without a successor."""
+    """What can be done for a fragment now; for the ``unplaced`` bookies there is no replacement."""
 
     replacements: tuple[Replacement, ...]
     unplaced: tuple[str, ...]
@@ -48,10 +50,10 @@ def plan_repair(
     choose: Choose,
     is_replacing_preferred: bool = False,
 ) -> RepairPlan:
-    """The replacements for one fragment; no bookie comes to stand twice in its ensemble.
+    """The replacements for one fragment; no bookie is twice in its ensemble afterwards.
 
-    ``writable`` are the bookies that take entries. With ``is_replacing_preferred`` one that could
-    be repaired in place is so only where there is no other.
+    ``writable`` are the bookies that take entries. With ``is_replacing_preferred`` a bookie is
+    repaired in place only where there is no other one.
     """
     ensemble = fault.fragment.ensemble
     mendable = {
@@ -78,8 +80,8 @@ def with_replacements(
 ) -> LedgerMetadata | None:
     """The ledger with other bookies in the fragment that begins at ``first_entry``.
 
-    None where they stand there already, put by an attempt whose answer was lost. Raises
-    ``FragmentChanged`` where the fragment is gone, is open, or is not what it was.
+    None where they are there already, written by an attempt whose answer was lost. Raises
+    ``FragmentChanged`` where the fragment is gone, is open, or has changed.
     """
     found = [
         (number, fragment.ensemble)
@@ -96,6 +98,7 @@ def with_replacements(
         wanted[each.index] = each.new
     if tuple(wanted) == ensemble:
         return None
+    # Another change has put a replacement into another place of the ensemble meanwhile.
     if len(set(wanted)) < len(wanted):
         raise FragmentChanged(ledger_id, first_entry)
     fragments = list(metadata.fragments)

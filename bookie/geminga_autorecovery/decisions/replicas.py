@@ -1,4 +1,5 @@
-"""What bookies' lists of entries say of a fragment: who lacks what, and how few have an entry.
+"""Counts copies by the bookies' lists of their entries: which bookie lacks any, and how few there
+are of an entry.
 
 Pure. Facts: ``AuditorReplicasCheckTask`` of Apache BookKeeper.
 """
@@ -17,13 +18,15 @@ from geminga_protocol.bookkeeper.availability import Run
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Of some entries: the bookies that lack any, and of how few one of them can be had."""
+    """What is known of the copies of some entries."""
 
+    # The bookies that lack an entry that they should have.
     lacking: frozenset[str]
+    # How many copies there are of the entry that has the fewest.
     fewest: int
 
     def joined(self, other: Replicas) -> Replicas:
-        """With other entries of the ledger."""
+        """These and other entries together."""
         return Replicas(self.lacking | other.lacking, min(self.fewest, other.fewest))
 
 
@@ -34,11 +37,12 @@ def replicas_of(
     first: int,
     last: int,
 ) -> Replicas:
-    """What is known of the entries ``first`` to ``last`` of a fragment.
+    """Count the copies of the entries ``first`` to ``last`` of a fragment.
 
-    A bookie that is not in ``lists``, or None there, has nothing that can be had, and lacks nothing
-    as far as is known.
+    A bookie that is not in ``lists``, or None there, gave no list: it counts as having no copies,
+    but not as lacking any.
     """
+    # By entry: how many of its bookies do not have it.
     missing: Counter[int] = Counter()
     lacking: set[str] = set()
     for index, bookie in enumerate(fragment.ensemble):
@@ -56,7 +60,7 @@ def replicas_of(
 
 
 def _gaps(runs: Sequence[Run], first: int, last: int) -> Iterator[Run]:
-    """What ``runs``, which rise, leave of ``first`` to ``last``."""
+    """The parts of ``first`` to ``last`` that the rising ``runs`` do not cover."""
     number = bisect_left(runs, first, key=lambda run: run.last)
     while number < len(runs) and runs[number].first <= last:
         if first < runs[number].first:

@@ -1,10 +1,10 @@
-"""Takes all ledgers off a bookie here and now: for a cluster without replication workers, or for
-people in a hurry, as ``bookkeeper shell recover`` does.
+"""Takes all ledgers off a bookie in this process, as ``bookkeeper shell recover`` does: for a
+cluster without replication workers, or for operators who cannot wait for them.
 
-A ledger that a worker has claimed is waited for, in bounded time; it is often the worker that moves
-it then. Nothing fails in silence: whatever stays on the bookie is told with its reason. What
-``recover`` did stays done when it is broken off, and it can be begun again at any moment. Facts:
-``BookKeeperAdmin`` of Apache BookKeeper, which takes no locks and copies beside the workers.
+A ledger that a worker has claimed is waited for, in bounded time; often the worker moves it then.
+Every ledger that stays on the bookie is reported with its reason. What ``recover`` did stays done
+when it is broken off, and it can be begun again at any moment. Facts: ``BookKeeperAdmin`` of Apache
+BookKeeper, which takes no locks and copies beside the workers.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
 from geminga_autorecovery.removal.decommission import (
-    LOOK_INTERVAL_S,
+    CHECK_INTERVAL_S,
     OnProgress,
     Progress,
     ledgers_of,
@@ -33,13 +34,13 @@ from geminga_runtime.coordination import Coordination, NodeMissing
 
 log = logging.getLogger(__name__)
 
-# How long ledgers that workers have claimed are waited for, while none of them gets done. Longer
-# than a worker lets an open ledger alone whose bookie has just gone
+# So long ledgers that workers have claimed are waited for, while none of them is finished. Longer
+# than a worker keeps an open ledger whose bookie was just lost
 # (``open_ledger_rereplication_grace_s``).
 BUSY_WAIT_S = 120.0
 
 OnTrouble = Callable[[int, str], None]
-"""Is told of a ledger that is not as it should be now, and why, in words."""
+"""Gets a ledger that is not whole now, and the reason in words."""
 
 
 async def recover(
@@ -55,9 +56,9 @@ async def recover(
 ) -> Progress:
     """Take all ledgers off the bookie now, fencing those that are not closed.
 
-    The bookie counts as lost, whether it is registered or not. ``on_trouble`` hears of each ledger
-    that counts as failed. Ledgers that workers have claimed are waited for until none of them got
-    done for ``busy_wait_s`` seconds. The cookie stays. Raises ``CoordinationError``.
+    The bookie counts as lost, whether it is registered or not. ``on_trouble`` gets each ledger that
+    counts as failed. Ledgers that workers have claimed are waited for until none of them was
+    finished for ``busy_wait_s`` seconds. The cookie stays. Raises ``CoordinationError``.
     """
     await prepare_underreplication(coordination)
     claims = Claims(coordination, random, holder="recover")
@@ -74,62 +75,55 @@ async def recover(
                 why = f"a replication worker {holder}has been on it for {busy_wait_s:g} s or longer"
                 recovery.fail(ledger_id, f"{why}; try again, or see its log")
             break
-        await asyncio.sleep(LOOK_INTERVAL_S)
+        await asyncio.sleep(CHECK_INTERVAL_S)
         if await recovery.attempt_busy():
             changed_at_s = clock.monotonic()
         recovery.tell()
     return recovery.tell()
 
 
+@dataclass(eq=False, slots=True)
 class _Recovery:
-    """How far one recovery is; ``busy`` are the ledgers that somebody else has claimed."""
+    """One recovery, and how far it is."""
 
-    def __init__(
-        self,
-        bookie_id: str,
-        ledgers: int,
-        claims: Claims,
-        repair: LedgerRepair,
-        on_progress: OnProgress,
-        on_trouble: OnTrouble,
-    ) -> None:
-        self.busy: set[int] = set()
-        self._bookie_id = bookie_id
-        self._ledgers = ledgers
-        self._done = 0
-        self._failed = 0
-        self._claims = claims
-        self._repair = repair
-        self._options = RepairOptions(lost=frozenset({bookie_id}))
-        self._on_progress = on_progress
-        self._on_trouble = on_trouble
+    bookie_id: str
+    # How many there are in all.
+    ledgers: int
+    claims: Claims
+    repair: LedgerRepair
+    on_progress: OnProgress
+    on_trouble: OnTrouble
+    done: int = 0
+    failed: int = 0
+    # The ledgers that a worker has claimed.
+    busy: set[int] = field(default_factory=set[int])
 
     def tell(self) -> Progress:
-        """Say how far it is."""
-        progress = Progress(self._ledgers, self._done, self._failed, len(self.busy))
-        self._on_progress(progress)
+        """Report the progress."""
+        progress = Progress(self.ledgers, self.done, self.failed, len(self.busy))
+        self.on_progress(progress)
         return progress
 
     def fail(self, ledger_id: int, why: str) -> None:
-        """The ledger stays where it is."""
+        """Give a ledger up, which stays where it is."""
         self.busy.discard(ledger_id)
-        self._failed += 1
+        self.failed += 1
         log.warning("ledger not recovered", extra={"ledger": ledger_id, "error": why})
-        self._on_trouble(ledger_id, why)
+        self.on_trouble(ledger_id, why)
 
     async def attempt_busy(self) -> bool:
-        """Look after those that were claimed by others; whether one of them is settled now."""
+        """Try the busy ledgers again; returns whether one of them is settled now."""
         before = len(self.busy)
-        left = set(await still_on(self._bookie_id, sorted(self.busy), self._repair.store))
-        self._done += before - len(left)
+        left = set(await still_on(self.bookie_id, sorted(self.busy), self.repair.store))
+        self.done += before - len(left)
         self.busy = left
         for ledger_id in sorted(left):
             await self.attempt(ledger_id)
         return len(self.busy) < before
 
     async def attempt(self, ledger_id: int) -> None:
-        """Move a ledger, if nobody else is on it."""
-        claim = await self._claims.take_ledger(ledger_id)
+        """Move a ledger, unless a worker has claimed it."""
+        claim = await self.claims.take_ledger(ledger_id)
         if claim is None:
             self.busy.add(ledger_id)
             return
@@ -140,37 +134,40 @@ class _Recovery:
         if not is_off:
             self.fail(ledger_id, why)
             return
-        self._done += 1
+        self.done += 1
         if why:
-            self._on_trouble(ledger_id, f"it is off {self._bookie_id}, but: {why}")
+            self.on_trouble(ledger_id, f"it is off {self.bookie_id}, but: {why}")
 
     async def _move(self, claim: Claim, troubles: list[str]) -> bool:
         """Whether the ledger is off the bookie; why it is not whole is added to ``troubles``."""
         ledger_id = claim.ledger_id
+        options = RepairOptions(lost=frozenset({self.bookie_id}))
         result = RepairResult.FAULTY
         try:
-            await self._repair.take_over(ledger_id, self._options)
-            result = await self._repair.repair(
+            # Closed first: the open last fragment of a ledger is not repaired.
+            await self.repair.take_over(ledger_id, options)
+            result = await self.repair.repair(
                 ledger_id,
-                self._options,
-                is_claimed=partial(self._claims.holds, claim),
+                options,
+                is_claimed=partial(self.claims.holds, claim),
                 on_trouble=troubles.append,
             )
+            # It may lack copies on other bookies still: that is trouble, but not this bookie's.
             return result is RepairResult.WHOLE or not await still_on(
-                self._bookie_id, [ledger_id], self._repair.store
+                self.bookie_id, [ledger_id], self.repair.store
             )
         except LedgerError as error:
             troubles.append(str(error))
             return False
         finally:
             if result is RepairResult.WHOLE:
-                await self._claims.done(claim)
+                await self.claims.done(claim)
             else:
-                await self._claims.give_back(claim)
+                await self.claims.give_back(claim)
 
 
 async def _holder(ledger_id: int, coordination: Coordination) -> str:
-    """Who has claimed a ledger, as words to put in; nothing where that cannot be told."""
+    """The name of a ledger's claimant as an insertion, ``"(name) "``; empty where it has none."""
     try:
         value, _ = await coordination.get(lock_path(ledger_id))
         holder = decode_lock(value)

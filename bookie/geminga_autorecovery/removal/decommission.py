@@ -1,8 +1,8 @@
 """Takes all ledgers off a bookie that will not come back: for tools.
 
-The cluster's workers do it, and the bookie is forgotten at the end, as ``bookkeeper shell
-decommissionbookie`` does. It says how far it is, and can be begun again at any moment. Doing it
-without workers is ``bookie_recovery``'s business. Facts: ``BookKeeperAdmin`` and
+The cluster's workers copy them, and the bookie's cookie is deleted at the end, as ``bookkeeper
+shell decommissionbookie`` does. It reports progress, and can be begun again at any moment. Doing it
+without workers is the business of ``bookie_recovery``. Facts: ``BookKeeperAdmin`` and
 ``DecommissionCommand`` of Apache BookKeeper.
 """
 
@@ -31,23 +31,23 @@ from geminga_runtime.coordination import Coordination, NodeMissing
 
 log = logging.getLogger(__name__)
 
+# Ledgers whose metadata is read at once.
 METADATA_READS_MAX = 64
-# How often the ledgers that are left are counted.
-LOOK_INTERVAL_S = 1.0
-# Longer than workers let a ledger alone that they could not repair.
+# The pause before the ledgers that are left are counted again.
+CHECK_INTERVAL_S = 1.0
+# Longer than the 300 s after which workers try a ledger again that they could not repair.
 STALL_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is: of ``ledgers`` that had the bookie, so many are done, and so many failed.
+    """How far a removal is, in ledgers."""
 
-    ``busy`` are waited for: a replication worker is on them.
-    """
-
+    # That had the bookie in an ensemble.
     ledgers: int
     done: int
     failed: int = 0
+    # That are waited for: a replication worker has claimed them.
     busy: int = 0
 
 
@@ -79,6 +79,7 @@ async def decommission(
         await marks.mark(ledger_id, [bookie_id])
 
     await visit_all(ledger_ids, mark, at_once_max=METADATA_READS_MAX)
+    # The ledgers still on the bookie, and when their number last went down.
     left, moved_at_s = ledger_ids, clock.monotonic()
     while True:
         before, left = left, await still_on(bookie_id, left, store)
@@ -93,7 +94,7 @@ async def decommission(
             raise DecommissionStalled(bookie_id, len(left), now_s - moved_at_s)
         if not await controls.is_enabled(coordination):
             raise RecoveryDisabled
-        await asyncio.sleep(LOOK_INTERVAL_S)
+        await asyncio.sleep(CHECK_INTERVAL_S)
     if deletes_cookie:
         with suppress(NodeMissing):
             await coordination.delete(cookie_path(bookie_id))

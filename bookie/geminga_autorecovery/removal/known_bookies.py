@@ -1,19 +1,20 @@
-"""Whether a bookie of a given id was ever there: so that a mistyped id is not taken for one whose
-work is done.
+"""Whether a bookie of a given id was ever there, so that a mistyped id does not look like a bookie
+that holds no ledgers any more.
 
-A bookie is known that is registered, has a cookie, or stands in a ledger's metadata. The last takes
-long to find out and is asked last: only a bookie whose cookie was deleted by hand needs it.
+A bookie is known that is registered, has a cookie, or is in a ledger's metadata. The last takes
+long to find out and is checked last: only a bookie whose cookie was deleted by hand needs it.
 """
 
 from __future__ import annotations
 
 from geminga_autorecovery.errors import BookieUnknown
 from geminga_autorecovery.removal.decommission import still_on
+from geminga_autorecovery.zookeeper.children import children_of
 from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
 from geminga_autorecovery.zookeeper.live_bookies import read_live_bookies
 from geminga_ledger.metadata.store import LedgerStore
 from geminga_protocol.records.cookies import COOKIES_PATH
-from geminga_runtime.coordination import Coordination, NodeMissing
+from geminga_runtime.coordination import Coordination
 
 
 async def require_known(bookie_id: str, coordination: Coordination, store: LedgerStore) -> None:
@@ -34,11 +35,8 @@ async def named_bookies(coordination: Coordination) -> frozenset[str]:
 
 
 async def cookie_names(coordination: Coordination) -> frozenset[str]:
-    """The ids of all bookies that ever were here and were not forgotten since.
+    """The ids of all bookies with a cookie: every one that ever started, until it is removed.
 
     Raises ``CoordinationError``.
     """
-    try:
-        return frozenset(await coordination.children(COOKIES_PATH))
-    except NodeMissing:
-        return frozenset()
+    return frozenset(await children_of(coordination.children, COOKIES_PATH))

@@ -1,7 +1,7 @@
-"""The knobs of auto-recovery in ZooKeeper: the switch, a lost bookie's grace, the last full check.
+"""The controls of auto-recovery in ZooKeeper: the switch, a lost bookie's grace, the last checks.
 
-``bookkeeper shell autorecovery`` and ``lostbookierecoverydelay`` turn them too. All functions raise
-``CoordinationError``.
+``bookkeeper shell autorecovery`` and ``lostbookierecoverydelay`` change them too. All functions
+raise ``CoordinationError``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def is_enabled(coordination: Coordination, *, on_change: OnChange | None =
 
 
 async def enable(coordination: Coordination) -> bool:
-    """Switch auto-recovery on; False where it was."""
+    """Switch auto-recovery on; False where it was on."""
     try:
         await coordination.delete(DISABLED_PATH)
     except NodeMissing:
@@ -47,7 +47,7 @@ async def enable(coordination: Coordination) -> bool:
 
 
 async def disable(coordination: Coordination) -> bool:
-    """Switch auto-recovery off until somebody enables it; False where it was."""
+    """Switch auto-recovery off until it is enabled again; False where it was off."""
     try:
         await coordination.create(DISABLED_PATH, make_parents=True)
     except NodeExists:
@@ -56,7 +56,7 @@ async def disable(coordination: Coordination) -> bool:
 
 
 async def initialize_lost_bookie_delay(coordination: Coordination, seconds: int) -> None:
-    """Write a lost bookie's grace, unless it stands there already."""
+    """Write a lost bookie's grace, unless one is written already: by an operator, perhaps."""
     with suppress(NodeExists):
         await coordination.create(
             LOST_BOOKIE_DELAY_PATH, encode_lost_bookie_delay(seconds), make_parents=True
@@ -64,7 +64,7 @@ async def initialize_lost_bookie_delay(coordination: Coordination, seconds: int)
 
 
 async def set_lost_bookie_delay(coordination: Coordination, seconds: int) -> None:
-    """Write a lost bookie's grace. What is written unchanged makes the auditor audit at once."""
+    """Write a lost bookie's grace. Writing the same value again makes the auditor audit at once."""
     value = encode_lost_bookie_delay(seconds)
     try:
         await coordination.set(LOST_BOOKIE_DELAY_PATH, value)
@@ -73,7 +73,7 @@ async def set_lost_bookie_delay(coordination: Coordination, seconds: int) -> Non
 
 
 def lost_bookie_delay_of(value: bytes, default_s: int) -> int:
-    """What the node says, or the default where that is no number."""
+    """A lost bookie's grace in seconds, by its node; the default where that has no number."""
     try:
         return decode_lost_bookie_delay(value)
     except MalformedRecord as error:
@@ -83,14 +83,15 @@ def lost_bookie_delay_of(value: bytes, default_s: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LastCheck:
-    """Where the time of the last check of one kind stands, and how."""
+    """The node with the time of the last check of one kind, and its format."""
 
     path: str
     encode: Callable[[int], bytes]
     decode: Callable[[bytes], int]
 
 
-# Every ledger was read, compared with the rules of placement, or asked after on all its bookies.
+# The three kinds: reading some entries, comparing ensembles with the rules of placement, comparing
+# the lists of entries that bookies have.
 READING = LastCheck(LAST_CHECK_PATH, encode_last_check, decode_last_check)
 PLACEMENT = LastCheck(
     LAST_PLACEMENT_CHECK_PATH, encode_last_placement_check, decode_last_placement_check
@@ -104,7 +105,7 @@ async def last_check_ms(coordination: Coordination, kind: LastCheck = READING) -
     """When all ledgers were last checked so (Unix milliseconds); None for never."""
     try:
         value, _ = await coordination.get(kind.path)
-        return kind.decode(value) or None
+        return kind.decode(value) or None  # 0: never
     except NodeMissing:
         return None
     except MalformedRecord as error:

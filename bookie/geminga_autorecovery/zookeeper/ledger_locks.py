@@ -1,9 +1,10 @@
-"""Locks of ledgers: those who copy a ledger take one, and who deletes one that exists does too.
+"""Locks of ledgers: taken to copy a ledger's entries, and to delete those of one that exists.
 
-An ephemeral node in ZooKeeper for each. A lock whose making or deleting got no answer is looked
-after again later, so that no ledger is kept from others for as long as this session lives. A
-session that is lost takes its locks with it, unasked: who holds one asks again right before what
-must not be done without. Facts: ``ZkLedgerUnderreplicationManager`` of Apache BookKeeper.
+Each is an ephemeral node in ZooKeeper. A lock whose creation or deletion got no answer is released
+again later, so that it does not keep others from the ledger as long as this session lives. A
+session that is lost takes its locks with it, without notice: a holder asks again right before it
+does what must not be done without the lock. Facts: ``ZkLedgerUnderreplicationManager`` of Apache
+BookKeeper.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from geminga_runtime.coordination import (
 
 
 class LedgerLocks:
-    """The locks of one holder: ``content`` tells them from others' of the same process and session.
+    """The locks of one holder: ``content`` distinguishes them from others' of the same session.
 
-    An answer of ZooKeeper may take ``answer_timeout_s``, as long as it takes for None. All methods
+    An answer of ZooKeeper may take ``answer_timeout_s``; None: as long as it takes. All methods
     raise ``CoordinationError`` and ``TimeoutError``.
     """
 
@@ -37,7 +38,7 @@ class LedgerLocks:
         self._answer_timeout_s = answer_timeout_s
         # Ledgers whose lock was taken and not given back; it may be lost with its session.
         self._taken: set[int] = set()
-        # Ledgers whose lock may be there though nobody here holds it.
+        # Ledgers whose lock may be ours in ZooKeeper though it is not held here.
         self._doubtful: set[int] = set()
 
     def __contains__(self, ledger_id: int) -> bool:
@@ -45,7 +46,7 @@ class LedgerLocks:
         return ledger_id in self._taken
 
     async def take(self, ledger_id: int) -> bool:
-        """Lock a ledger; False where somebody has, here or elsewhere.
+        """Lock a ledger; False where it is locked, here or elsewhere.
 
         After an error it may be locked: ``release`` it, or leave that to ``settle``.
         """
@@ -65,12 +66,13 @@ class LedgerLocks:
         return True
 
     async def holds(self, ledger_id: int) -> bool:
-        """Whether a lock that was taken is still ours, as all of ZooKeeper knows it."""
+        """Whether a lock that was taken is still ours, by what ZooKeeper's leader knows."""
         async with asyncio.timeout(self._answer_timeout_s):
             stat = await self._ours(ledger_id)
             if stat is None:
                 return False
-            # Through the leader: the server that answers may lag behind.
+            # A transaction goes through the leader; the server that answers a read may lag behind.
+            # After it this server knows what the leader knew, so the second read counts.
             with suppress(NodeMissing, VersionMismatch):
                 await self._coordination.transaction([Check(lock_path(ledger_id), stat.version)])
                 return await self._ours(ledger_id) is not None
@@ -88,11 +90,12 @@ class LedgerLocks:
         self._doubtful.discard(ledger_id)
 
     async def settle(self) -> None:
-        """Give back what could not be given back before."""
+        """Release what could not be released before."""
         for ledger_id in sorted(self._doubtful):
             await self.release(ledger_id)
 
     async def _ours(self, ledger_id: int) -> NodeStat | None:
+        """The lock's node, where it is of this session and this holder."""
         try:
             value, stat = await self._coordination.get(lock_path(ledger_id))
         except NodeMissing:

@@ -1,8 +1,9 @@
 """The list of under-replicated ledgers in ZooKeeper: one mark a ledger, naming the lost bookies.
 
-Whoever marks a ledger again adds to what stands there and writes it anew in any case: a worker that
-found the ledger whole a moment before must not take the mark away. Working the list off is
-``claims``' business. Facts: ``ZkLedgerUnderreplicationManager`` of Apache BookKeeper.
+Marking a ledger again adds to its mark, and writes it anew even where it adds nothing: a worker
+that found the ledger whole a moment before must not delete the mark, and recognizes by its version
+that it was renewed. Working the list off is the business of ``claims``. Facts:
+``ZkLedgerUnderreplicationManager`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from collections.abc import Collection
 from contextlib import suppress
 
+from geminga_autorecovery.zookeeper.children import children_of
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.underreplication import (
     LOCKS_PATH,
@@ -33,14 +35,14 @@ from geminga_runtime.coordination import (
 
 log = logging.getLogger(__name__)
 
-# How often a mark is tried again because somebody else changed or deleted it in between.
+# How often a mark is tried again because another daemon changed or deleted it in between.
 MARK_ATTEMPTS_MAX = 16
 
 
 async def prepare_underreplication(coordination: Coordination) -> None:
-    """Make the nodes that all of auto-recovery stands on, where they are missing.
+    """Make the nodes that auto-recovery needs, where they are missing.
 
-    Raises ``UnsupportedRecord`` or ``MalformedRecord`` where another layout stands there.
+    Raises ``UnsupportedRecord`` or ``MalformedRecord`` where the nodes have another layout.
     """
     with suppress(NodeExists):
         await coordination.create(UNDERREPLICATION_LAYOUT_PATH, encode_layout(), make_parents=True)
@@ -51,7 +53,7 @@ async def prepare_underreplication(coordination: Coordination) -> None:
 
 
 async def read_mark(coordination: Coordination, ledger_id: int) -> UnderreplicatedLedger | None:
-    """A ledger's mark; None where it has none. One that says nothing names no bookies.
+    """A ledger's mark; None where it has none. One that cannot be read names no bookies.
 
     Raises ``CoordinationError``.
     """
@@ -63,7 +65,7 @@ async def read_mark(coordination: Coordination, ledger_id: int) -> Underreplicat
 
 
 class UnderreplicationMarks:
-    """Marks ledgers and reads marks. All methods raise ``CoordinationError``."""
+    """Marks ledgers and lists marked ones. All methods raise ``CoordinationError``."""
 
     def __init__(self, coordination: Coordination, clock: Clock) -> None:
         self._coordination = coordination
@@ -71,58 +73,51 @@ class UnderreplicationMarks:
 
     async def mark(self, ledger_id: int, missing: Collection[str]) -> None:
         """The ledger lacks copies on these bookies."""
+        path = mark_path(ledger_id)
         for _ in range(MARK_ATTEMPTS_MAX):
+            # Between the read and the write another daemon may have marked it, or a worker deleted
+            # the mark.
             with suppress(NodeExists, NodeMissing, VersionMismatch):
-                await self._mark_once(ledger_id, missing)
+                try:
+                    value, stat = await self._coordination.get(path)
+                except NodeMissing:
+                    mark = self._new_mark(tuple(sorted(missing)))
+                    await self._coordination.create(path, mark.encode(), make_parents=True)
+                    return
+                mark = _decode(ledger_id, value)
+                known = mark.missing_bookies
+                added = tuple(each for each in sorted(missing) if each not in known)
+                if added:
+                    mark = self._new_mark(known + added)
+                await self._coordination.set(path, mark.encode(), version=stat.version)
                 return
-        raise VersionMismatch(mark_path(ledger_id))
+        raise VersionMismatch(path)
 
     async def read(self, ledger_id: int) -> UnderreplicatedLedger | None:
-        """A ledger's mark; None where it has none. One that says nothing names no bookies."""
+        """A ledger's mark; None where it has none. One that cannot be read names no bookies."""
         return await read_mark(self._coordination, ledger_id)
 
     async def ledgers(self) -> list[int]:
         """The ids of all marked ledgers, ascending."""
+        children = self._coordination.children
         directories = [MARKS_PATH]
         for _ in range(MARK_LEVELS):
             directories = [
                 f"{directory}/{name}"
                 for directory in directories
-                for name in await self._children(directory)
+                for name in await children_of(children, directory)
             ]
-        names = [name for each in directories for name in await self._children(each)]
+        names = [name for each in directories for name in await children_of(children, each)]
         return sorted(each for each in map(marked_ledger_id, names) if each is not None)
-
-    async def _mark_once(self, ledger_id: int, missing: Collection[str]) -> None:
-        path = mark_path(ledger_id)
-        try:
-            value, stat = await self._coordination.get(path)
-        except NodeMissing:
-            mark = self._new_mark(tuple(sorted(missing)))
-            await self._coordination.create(path, mark.encode(), make_parents=True)
-            return
-        mark = _decode(ledger_id, value)
-        known = mark.missing_bookies
-        added = tuple(each for each in sorted(missing) if each not in known)
-        if added:
-            mark = self._new_mark(known + added)
-        # Also where it says nothing new: its version is what tells that it was renewed.
-        await self._coordination.set(path, mark.encode(), version=stat.version)
 
     def _new_mark(self, missing: tuple[str, ...]) -> UnderreplicatedLedger:
         return UnderreplicatedLedger(missing_bookies=missing, marked_at_ms=self._clock.wall_ms())
-
-    async def _children(self, path: str) -> list[str]:
-        try:
-            return await self._coordination.children(path)
-        except NodeMissing:
-            return []
 
 
 def _decode(ledger_id: int, value: bytes) -> UnderreplicatedLedger:
     try:
         return UnderreplicatedLedger.decode(value)
     except MalformedRecord as error:
-        # A mark is a mark: the ledger is looked at whatever it says.
+        # A mark is a mark: the ledger is checked whatever it says.
         log.warning("mark not readable", extra={"ledger": ledger_id, "error": str(error)})
         return UnderreplicatedLedger(missing_bookies=())

@@ -1,13 +1,12 @@
-"""Watches on nodes of ZooKeeper, never more than one on the same thing, and one event for all.
+"""Watches on nodes of ZooKeeper: never more than one on the same thing, and one event for all.
 
-Whoever scans a tree again and again would otherwise leave a watch at each node each time.
+A scan of a tree, again and again, would otherwise leave one more watch at each node each time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TypeVar
 
 from geminga_runtime.coordination import Coordination, NodeStat, OnChange
@@ -21,15 +20,15 @@ class Watches:
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
         self._changed = asyncio.Event()
-        # What is watched: the kind of question and the path. Bounded by the nodes there are.
+        # What is watched: the kind of request and the path. Bounded by the nodes there are.
         self._watched: set[tuple[str, str]] = set()
 
     def begin(self) -> None:
-        """Forget changes up to now: everything is about to be read again."""
+        """Forget changes up to now: the caller is about to read everything again."""
         self._changed.clear()
 
     def wake(self) -> None:
-        """End the wait: something else has changed."""
+        """End the wait for another reason than a watch."""
         self._changed.set()
 
     async def wait(self, timeout_s: float | None) -> None:
@@ -56,14 +55,17 @@ class Watches:
         key = kind, path
         if key in self._watched:
             return await ask(path)
+        # Before the answer: another reader of the same node must not set a second watch meanwhile.
         self._watched.add(key)
-        on_change: OnChange = partial(self._fired, key)
+
+        def fired() -> None:
+            # ZooKeeper's watches fire once: the next read sets another one.
+            self._watched.discard(key)
+            self._changed.set()
+
+        on_change: OnChange = fired
         try:
             return await ask(path, on_change=on_change)
         except BaseException:
-            self._watched.discard(key)  # no watch is left where the question failed
+            self._watched.discard(key)  # no watch is left where the request failed
             raise
-
-    def _fired(self, key: tuple[str, str]) -> None:
-        self._watched.discard(key)
-        self._changed.set()
