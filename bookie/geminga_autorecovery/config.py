@@ -1,4 +1,4 @@
-"""What auto-recovery is told, in a bookie's process or in one of its own.
+"""The settings of auto-recovery, in a bookie's process or in one of its own.
 
 The defaults are BookKeeper's as Pulsar sets them (``conf/bookkeeper.conf``).
 """
@@ -50,19 +50,21 @@ class AutoRecoveryConfig:
     ] = 32 * MIB
     """Bytes a second that one worker copies; 0: as fast as it goes. Upstream has no bound; here
     the bookie around the worker has one core for all its work."""
-    # The longest that a ledger is let alone which could not be repaired
-    # (lockReleaseOfFailedLedgerGracePeriod); the first time it is a 32nd part of it.
+    # The longest pause before a ledger that could not be repaired is tried again
+    # (lockReleaseOfFailedLedgerGracePeriod); the first pause is a 32nd part of it.
     failed_ledger_grace_s: Annotated[float, INTERNAL] = 300.0
     # Bytes of the entries that are copied at once.
     copy_batch_bytes_max: Annotated[int, INTERNAL] = 8 * MIB
-    # Ledgers whose lock one worker keeps while it waits for a grace to pass; then it takes no more.
+    # Ledgers that one worker keeps locked until a pause or grace is over; with so many it takes no
+    # more.
     ledgers_deferred_max: Annotated[int, INTERNAL] = 1_000
     # Ledgers whose metadata is read at once, and that are checked at once.
     metadata_reads_max: Annotated[int, INTERNAL] = 64
     ledger_checks_max: Annotated[int, INTERNAL] = 4
-    # Idle workers and auditors look again after so long, should a watch ever be missed.
+    # Idle workers and auditors read everything again after so long, in case a watch was missed.
     rescan_interval_s: Annotated[float, INTERNAL] = 60.0
-    # After ZooKeeper or bookies failed an auditor or worker (rwRereplicateBackoffMs).
+    # The pause of an auditor or worker after an error of ZooKeeper or bookies
+    # (rwRereplicateBackoffMs).
     retry_s: Annotated[float, INTERNAL] = 5.0
 
 

@@ -76,7 +76,7 @@ class FragmentChanged(AutoRecoveryError):
     def __init__(self, ledger_id: int, first_entry: int) -> None:
         super().__init__(
             f"the fragment of ledger {ledger_id} that begins with entry {first_entry} was changed "
-            f"by somebody else"
+            f"by another process"
         )
         self.ledger_id = ledger_id
         self.first_entry = first_entry
@@ -88,7 +88,9 @@ class ClaimLost(AutoRecoveryError):
     retry = True
 
     def __init__(self, ledger_id: int) -> None:
-        super().__init__(f"ledger {ledger_id} is not locked any more: somebody else may be on it")
+        super().__init__(
+            f"ledger {ledger_id} is not locked any more: another process may work on it"
+        )
         self.ledger_id = ledger_id
 
 

@@ -42,7 +42,7 @@ _STRANGE = re.compile(r"[^a-zA-Z0-9.\-]")
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
-    """Run auto-recovery until it is told to stop; returns the process's exit code."""
+    """Run auto-recovery until the process is asked to stop; returns its exit code."""
     config = load_config(AutoRecoveryPartConfig, PART, file=file, flags=flags)
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
     return run_part(lambda stop: serve(config, stop))

@@ -189,7 +189,7 @@ class BookieUnavailable(LedgerError):
 
 
 class RecoveryUndecided(LedgerError):
-    """Too few bookies answered: confirmed entries might stand on those that did not."""
+    """Too few bookies answered: confirmed entries may be on those that did not."""
 
     retry = True
 

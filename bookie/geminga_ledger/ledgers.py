@@ -147,10 +147,10 @@ class Ledgers(Service):
     async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
         """A reader of the ledger.
 
-        ``recover`` takes an open ledger over: its writer is fenced, all it was told is confirmed
-        stays, and the ledger is closed. Without it, an open ledger is read as far as its bookies
-        say it is confirmed, and its writer goes on. A ledger with another digest than CRC32C can
-        be read, not recovered.
+        ``recover`` takes an open ledger over: its writer is fenced, all entries that were confirmed
+        to it stay, and the ledger is closed. Without it, an open ledger is read as far as its
+        bookies say it is confirmed, and its writer goes on. A ledger with another digest than
+        CRC32C can be read, not recovered.
 
         Raises ``NoSuchLedger``, ``UnsupportedLedger``, ``WrongPassword``, and
         ``RecoveryUndecided`` (and other errors that can be retried) when too few bookies answered
@@ -196,8 +196,10 @@ class Ledgers(Service):
                     try:
                         return self._bookies.new_ensemble(quorum)
                     except NotEnoughBookies:
-                        # Read-only bookies may become writable again; others must register first.
-                        may_suffice = self._registry.registered_count >= quorum.ensemble_size
+                        # Read-only bookies may become writable again; any other must register
+                        # first. A set: one that changes over is in both lists for a moment.
+                        registered = {*self._registry.writable, *self._registry.read_only}
+                        may_suffice = len(registered) >= quorum.ensemble_size
                         grace_s = None if may_suffice else self._config.registration_grace_s
                         async with asyncio.timeout(grace_s):
                             await self._registry.changed()

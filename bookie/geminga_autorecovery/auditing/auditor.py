@@ -136,7 +136,7 @@ class Auditor:
     # --- audits: the metadata are compared with the registered bookies ------------------------
 
     async def _watch_once(self) -> None:
-        """Look which bookies are registered, audit if it is due, or wait for a change."""
+        """Read which bookies are registered; then audit if that is due, or wait for a change."""
         self._watches.begin()
         if await self._watches.exists(DISABLED_PATH) is not None:
             await self._watches.wait(self._config.rescan_interval_s)

@@ -168,7 +168,8 @@ class Election(Service):
                     sequential=True,
                     make_parents=True,
                 )
-        # Listed after the vote was cast, so that both of two who vote at once see the other.
+        # Listed after the vote was cast, so that of two daemons that vote at once each sees the
+        # other.
         names = await self._names()
         own_name = self._vote.rpartition("/")[2]
         if own_name not in names:

@@ -137,7 +137,7 @@ class PlacementCheck(PeriodicCheck):
         metadata = stored.metadata
         if metadata.state is LedgerState.CLOSED:
             quorum = quorum_of(stored.ledger_id, metadata)
-            is_well = is_adhering(metadata, quorum, self._repair.racks, self._registered)
+            is_well = is_adhering(metadata, quorum, self._repair.registry.racks, self._registered)
             self._badly_placed += not is_well
         return frozenset()
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 ENTRIES_PER_TURN = 2_000
 
 EntryList = list[Run] | None
-"""Rising runs of the entries that a bookie says it has; None where it did not tell."""
+"""Rising runs of the entries that a bookie has, by its own account; None where it gave no list."""
 
 
 class EntryLists:
@@ -53,8 +53,8 @@ class EntryLists:
             facts = {"bookie": bookie_id, "ledger": ledger_id, "error": str(error)}
             log.info("bookie does not list its entries", extra=facts)
             return None
-        # A bookie that does not know the ledger has none of its entries; any other refusal, such as
-        # that of an old bookie which knows no lists, tells nothing.
+        # A bookie that does not know the ledger has none of its entries. After any other refusal,
+        # such as that of an old bookie which knows no lists, nothing is known.
         return [] if is_absence(code) else None
 
 

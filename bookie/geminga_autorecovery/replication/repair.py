@@ -39,7 +39,6 @@ from geminga_ledger.errors import LedgerError, NoSuchLedger, UnsupportedLedger
 from geminga_ledger.membership.bookies import Bookies
 from geminga_ledger.membership.registry import BookieRegistry
 from geminga_ledger.metadata.store import LedgerStore, StoredMetadata
-from geminga_ledger.replication.placement import Racks
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
@@ -97,16 +96,16 @@ class LedgerRepair(Service):
         self.counters = WorkerCounters()
         self.store = LedgerStore(coordination, clock=clock, random=random, config=ledger_options)
         self._coordination = coordination
-        self._registry = BookieRegistry(coordination, random=random, config=ledger_options)
+        self.registry = BookieRegistry(coordination, random=random, config=ledger_options)
         self._links = BookieLinks(
-            self._registry,
+            self.registry,
             network=network,
             clock=clock,
             random=random,
             config=ledger_options,
             tls=tls,
         )
-        self._bookies = Bookies(self._registry, self._links, random)
+        self._bookies = Bookies(self.registry, self._links, random)
         self._take_overs = TakeOvers(coordination, network, clock, random, ledger_options, tls)
         answer_timeout_s = ledger_options.answer_timeout_s
         self.entry_lists = EntryLists(self._links, answer_timeout_s=answer_timeout_s)
@@ -120,15 +119,9 @@ class LedgerRepair(Service):
         self._copier = FragmentCopier(copies, clock=clock, config=config, counters=self.counters)
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(self._registry)
+        await stack.enter_async_context(self.registry)
         await stack.enter_async_context(self._links)
         await stack.enter_async_context(self._take_overs)
-
-    @property
-    def racks(self) -> Racks:
-        """The racks of the bookies that have one."""
-        # Read anew each time: the registry replaces it when racks change.
-        return self._registry.racks
 
     async def live_bookies(self, options: RepairOptions = USUAL_OPTIONS) -> LiveBookies:
         """The bookies that are registered now, without those that count as lost."""

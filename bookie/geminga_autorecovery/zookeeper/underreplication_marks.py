@@ -118,6 +118,6 @@ def _decode(ledger_id: int, value: bytes) -> UnderreplicatedLedger:
     try:
         return UnderreplicatedLedger.decode(value)
     except MalformedRecord as error:
-        # A mark is a mark: the ledger is checked whatever it says.
+        # It is a mark all the same: the ledger is checked, for bookies that are not registered.
         log.warning("mark not readable", extra={"ledger": ledger_id, "error": str(error)})
         return UnderreplicatedLedger(missing_bookies=())

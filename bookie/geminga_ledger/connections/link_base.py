@@ -56,6 +56,7 @@ class BookieStream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the bookie (``asyncio.Protocol``)."""
+        # An aborted transport may still deliver what it has read.
         if not self._is_live:
             return
         try:
@@ -156,6 +157,8 @@ class LinkBase(Generic[StreamT]):
         try:
             transport, connection = await self._dialer.dial(self.bookie_id, factory)
         except BookieUnavailable:
+            # Not a failure by ``note_failure``: a bookie that restarts is down for seconds, and
+            # must not get into quarantine for half an hour.
             self._failed_at_s = self._clock.monotonic()
             raise
         # While the dialer waited the link may have been closed, and the stream may have ended

@@ -55,7 +55,8 @@ class BookieLink(LinkBase[V2Connection]):
         # By ledger: its writer, and the bookie's slot in that writer's ensemble.
         self._adders: dict[int, tuple[AddListener, int]] = {}
         self._connected_at_s = 0.0
-        # The task that connects, while there is no connection and one is needed.
+        # The task that connects, while there is no connection and one is needed. At most one, so
+        # that there is never a second connection for the same purpose.
         self._connecting: asyncio.Task[object] | None = None
         # Of ``connected``: done at the next connection, failed by the next failed attempt.
         self._waiters: list[asyncio.Future[None]] = []
@@ -115,12 +116,14 @@ class BookieLink(LinkBase[V2Connection]):
         flags: int = 0,
         master_key: bytes | None = None,
     ) -> None:
-        """Ask for an entry; ``listener`` hears of it exactly once, though never before we return.
+        """Request an entry; ``listener`` is called exactly once for it, never before this returns.
 
         Raises ``BookieUnavailable`` where there is no connection now.
         """
         if self._connection is None:
             raise BookieUnavailable(self.bookie_id, "not connected")
+        # Expected before it is sent; both in one turn of the loop, so that the order in which
+        # readers are answered is the order of the requests.
         self._connection.expect_read(ledger_id, entry_id, listener, bookie)
         outbox = self.outbox
         if not outbox.chunks:
@@ -180,31 +183,34 @@ class BookieLink(LinkBase[V2Connection]):
         try:
             while self._connection is None and (self._adders or self._waiters):
                 try:
-                    await self._connect()
+                    transport, _ = await self._dial(
+                        lambda: V2Connection(
+                            self.bookie_id,
+                            self._lose,
+                            adders=self._adders,
+                            outbox=self.outbox,
+                            frame_bytes_max=self._config.frame_bytes_max,
+                        )
+                    )
                 except BookieUnavailable as error:
+                    # Waiters get the result of one attempt; writers stay, and hear of each.
                     self._fail_waiters(error)
                     for listener, bookie in list(self._adders.values()):
                         listener.bookie_unreachable(bookie)
                     await asyncio.sleep(self._backoff.next_s())
+                else:
+                    self._use(transport)
         except Exception as error:
-            # A mistake of ours ends this task: those who wait for it must not wait for good.
+            # A mistake of ours ends this task: waiters must not wait for it for good.
             self._fail_waiters(BookieUnavailable(self.bookie_id, f"connecting failed: {error!r}"))
             raise
         finally:
             self._connecting = None
 
-    async def _connect(self) -> None:
-        transport, _ = await self._dial(
-            lambda: V2Connection(
-                self.bookie_id,
-                self._lose,
-                adders=self._adders,
-                outbox=self.outbox,
-                frame_bytes_max=self._config.frame_bytes_max,
-            )
-        )
+    def _use(self, transport: asyncio.Transport) -> None:
         transport.set_write_buffer_limits(high=self._config.write_buffer_bytes_high)
         self._connected_at_s = self._clock.monotonic()
+        # Before the writers: what they send now must leave over this connection.
         self.outbox.attach(transport)
         # Writers first: what they send again is older than what waiters will ask for.
         for listener, bookie in list(self._adders.values()):
@@ -248,7 +254,8 @@ class BookieLinks(Service):
         dialer = Dialer(resolver, network, timeout_s=config.connect_timeout_s, tls=tls)
         self._services = LinkServices(dialer, clock, random, config, self.health)
         self._clock = clock
-        # Both grow with the bookies that ever were in an ensemble we touched: tens, not thousands.
+        # Made by their first use, never removed: both grow with the bookies that ever were in an
+        # ensemble we touched: tens, not thousands.
         self._links: dict[tuple[str, Purpose], BookieLink] = {}
         self._v3_links: dict[str, V3Link] = {}
 

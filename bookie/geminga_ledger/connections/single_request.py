@@ -90,6 +90,7 @@ async def connect_with_tls(
                 transport, protocol, context, server_hostname=host
             )
     except BaseException:
+        # Also when the caller's deadline passes: nothing else closes this connection.
         transport.abort()
         raise
     if secured is None:
@@ -97,5 +98,6 @@ async def connect_with_tls(
         raise ConnectionRefusedError(
             f"the bookie serves no TLS (it answered START_TLS with status {answer.status})"
         )
+    # asyncio calls it for a new connection only, not after an upgrade.
     protocol.connection_made(secured)
     return secured, protocol

@@ -24,7 +24,7 @@ from geminga_protocol.errors import WireError
 from geminga_protocol.framing import Bounds
 
 # The answer to an add, as two fields: all that it shares with the other answers of a writer, and
-# the entry id (the layout stands in ``geminga_protocol.bookkeeper.v2``):
+# the entry id (the layout is drawn in ``geminga_protocol.bookkeeper.v2``):
 # +------------+-------------+-------------+-----------+----------+
 # | frame size | header word | return code | ledger_id | entry_id |
 # |  u32       |  u32        |  i32        |  i64      |  i64     |
@@ -189,6 +189,7 @@ def _group_add_answers(chunk: bytes) -> tuple[Stored, Refused] | None:
 
     120 ns an answer, where cutting it into frames and reading each costs 570 ns.
     """
+    # One kind nearly always: all answers are to adds of one ledger, with the same return code.
     by_kind: defaultdict[bytes, list[int]] = defaultdict(list)
     for kind, entry_id in _ADD_ANSWER.iter_unpack(chunk):
         by_kind[kind].append(entry_id)
@@ -196,6 +197,7 @@ def _group_add_answers(chunk: bytes) -> tuple[Stored, Refused] | None:
     refused: Refused = []
     for kind, entry_ids in by_kind.items():
         frame_start, code, ledger_id = _KIND.unpack(kind)
+        # A read's answer in between, or a chunk that begins inside a frame.
         if frame_start != _ADD_FRAME_START:
             return None
         if code == ReturnCode.EOK:

@@ -1,8 +1,8 @@
 """The V3 link to a bookie: for long polls and the explicit last-add-confirmed, which V2 lacks.
 
 A connection beside the V2 one, which stays free of waiting requests: made for the first request,
-kept while the bookie answers in time. Nothing here tries again; those who ask have other bookies to
-turn to.
+kept while the bookie answers in time. Nothing here tries again: readers and writers can ask other
+bookies.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class V3Link(LinkBase[V3Connection]):
                 connection = await self._connected()
                 return await connection.ask(request, timeout_s=timeout_s)
         except TimeoutError as error:
+            # The request is overdue now, unless it was never sent.
             self._drop_overdue()
             raise BookieUnavailable(self.bookie_id, f"no answer in {timeout_s:.0f} s") from error
 
@@ -57,6 +58,7 @@ class V3Link(LinkBase[V3Connection]):
                 return self._connection
             if self._is_closed:
                 raise BookieUnavailable(self.bookie_id, CLOSING)
+            # The attempt that this request waited for has failed, or it is too early for another.
             if self._failed_at_s > asked_at_s or asked_at_s < self._retry_at_s:
                 raise BookieUnavailable(self.bookie_id, "not reached a moment ago")
             limit = self._config.frame_bytes_max

@@ -25,7 +25,7 @@ from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
 from geminga_protocol.bookkeeper.v3 import EXPLICIT_LAC_IDS_BYTES
 from geminga_protocol.records.ledger_metadata import DigestType
 
-# An entry; the digest covers what stands before and after it:
+# An entry; the digest covers what is before and after it:
 # +-----------+----------+----------------+--------+----------------+---------+
 # | ledger_id | entry_id | last_confirmed | length | digest         | payload |
 # |  i64      |  i64     |  i64           |  i64   |  0 to 20 bytes |         |

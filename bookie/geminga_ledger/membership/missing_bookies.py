@@ -74,6 +74,7 @@ class MissingBookieWatch(Service):
         for link in self._links.writing:
             if link.bookie_id != bookie_id:
                 continue
+            # A copy: writers that replace the bookie detach from the link meanwhile.
             for told, ledger_id in enumerate(link.writing, 1):
                 link.tell_absent(ledger_id)
                 if told % WRITERS_AT_ONCE == 0:

@@ -56,12 +56,6 @@ class BookieRegistry(Service):
         # Set, and replaced by a new one, at each change of the two lists.
         self._changed = asyncio.Event()
 
-    @property
-    def registered_count(self) -> int:
-        """How many bookies are there, writable or read-only."""
-        # One that changes over is in both lists for a moment.
-        return len({*self.writable, *self.read_only})
-
     def is_registered(self, bookie_id: str) -> bool:
         """Whether the bookie is there, writable or read-only."""
         return bookie_id in self.writable or bookie_id in self.read_only

@@ -59,6 +59,7 @@ class LacRead:
         }
         left = asking
         try:
+            # Until no entry can be confirmed by the other bookies alone.
             while left and not self._votes.is_decided:
                 _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
         finally:

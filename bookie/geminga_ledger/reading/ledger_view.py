@@ -48,6 +48,7 @@ class LedgerView:
     ) -> None:
         self.ledger_id = stored.ledger_id
         self.last_confirmed = last_confirmed
+        # Of the whole ledger where it is closed; else as far as it was known at the opening.
         self.length_bytes = length_bytes
         self._stored = stored
         self._link = link
@@ -103,6 +104,7 @@ class LedgerView:
 
         Raises ``BookieUnavailable`` where too few answer.
         """
+        # A closed ledger's end is in its metadata.
         if not self.is_closed:
             read = LacRead(
                 self.ledger_id,
@@ -138,6 +140,7 @@ class LedgerView:
         """Read the metadata again; whether it is another one. Raises ``NoSuchLedger``,
         ``CoordinationError``."""
         before = self._stored
+        # A reader that has a watch sets the next one with this.
         if self._changed is None:
             self._take(await self._store.read(self.ledger_id))
         else:
@@ -166,6 +169,7 @@ class LedgerView:
         """Wait at the bookies of the last ensemble until there is news of any kind."""
         now_s, over_at_s = asyncio.get_running_loop().time(), limit.when()
         assert over_at_s is not None
+        # Without a watch the metadata must be read again soon: the poll ends early.
         is_blind = self._changed is None or self.is_old
         longest_s = _BLIND_S if is_blind else self._config.long_poll_s
         # A reader that waits briefly, again and again, should not begin with the same bookie each
@@ -204,6 +208,7 @@ class LedgerView:
             for event in events
         ]
         try:
+            # Where the work is done as well, its result counts.
             await asyncio.wait([working, *hearing], return_when=asyncio.FIRST_COMPLETED)
             return working.result() if working.done() else None
         finally:

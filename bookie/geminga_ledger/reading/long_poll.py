@@ -66,11 +66,13 @@ class LongPoll:
         # Within a short wait a second bookie is asked as well.
         self._spread_s = min(config.long_poll_spread_s, timeout_s / _SPREAD_GROWTH)
         by_use = deque(links[slot] for slot in quorum.telling(after))
+        # Each turn begins with the next bookie.
         by_use.rotate(-turn)
         # Still to be asked, the most promising first (the sort is stable).
         self._unasked = deque(sorted(by_use, key=lambda link: link.is_doubtful))
         # In the order of asking: a set's order would differ from run to run of a simulation.
         self._asking: dict[asyncio.Task[pb.Response], V3Link] = {}
+        # The best answer so far.
         self._news = News()
 
     async def run(self) -> News:
@@ -104,6 +106,7 @@ class LongPoll:
         if not self._unasked or left_s <= 0:
             return
         link = self._unasked.popleft()
+        # The bookie answers when the time is over; where it does not, it hangs.
         request = long_poll_request(self._ledger_id, self._after, int(left_s * _MS_PER_S))
         answer = link.ask(request, timeout_s=left_s + self._config.answer_timeout_s)
         task = asyncio.get_running_loop().create_task(answer, name=f"poll {link.bookie_id}")

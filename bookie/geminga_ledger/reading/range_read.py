@@ -1,11 +1,11 @@
 """One attempt to get some entries of a ledger from the bookies that should have them.
 
-All requests go out at once; an entry that one bookie does not give is asked of the next of its
-write set, and one that is slow of the next as well (a speculative read: the first good copy counts,
-unless the slow bookie is answering other requests meanwhile). Bookies that failed or were slow a
-moment ago are asked last. Every copy is checked against its digest; a damaged one counts as no
-copy. An entry that could not be read gets a ``Verdict``; what that means, and whether to try again,
-is for the caller to say. Facts: ``PendingReadOp`` of Apache BookKeeper.
+All requests go out at once. An entry that one bookie does not give is requested from the next of
+its write set; where a bookie is slow, from the next as well (a speculative read: the first good
+copy counts), unless the slow bookie answers other requests meanwhile. Bookies that failed or were
+slow a moment ago are asked last. Every copy is checked against its digest; a damaged one counts as
+no copy. An entry that could not be read gets a ``Verdict``; what that means, and whether to try
+again, is for the caller to say. Facts: ``PendingReadOp`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class RangeRead:
         self._master_key = master_key
         self._decode = decode
         self._counters = counters or LedgerCounters()
-        # Everything below is by index: the position in ``entry_ids``.
+        # Everything below is by index: the position in ``entry_ids``. Entries of one fragment share
+        # the tuple of their bookies' links.
         self._indexes = {entry_id: index for index, entry_id in enumerate(entry_ids)}
         ensembles = [metadata.ensemble_of(entry_id) for entry_id in entry_ids]
         links = {ensemble: tuple(map(link, ensemble)) for ensemble in dict.fromkeys(ensembles)}
@@ -80,8 +81,10 @@ class RangeRead:
         self._ensembles = [links[ensemble] for ensemble in ensembles]
         self._searches: list[EntrySearch] = []
         self._results: list[Found | Verdict | None] = [None] * len(ensembles)
+        # How many entries have no result yet; at 0 ``_finished`` is set.
         self._open_count = len(ensembles)
         self._finished = asyncio.Event()
+        # Runs from the first proof that an entry is absent, see ``PROVEN_WAIT_S``.
         self._proven_timer: asyncio.TimerHandle | None = None
         # Bookies that answered something since the last check, and for how many checks others have
         # owed answers without giving one.
@@ -163,6 +166,7 @@ class RangeRead:
         link = self._ensembles[index][bookie]
         self._heard.add(link)
         self.received_bytes += max(end - start - ENTRY_HEADER_BYTES, 0)
+        # Another bookie was faster.
         if self._results[index] is not None:
             return
         if return_code == ReturnCode.EOK:
@@ -207,6 +211,7 @@ class RangeRead:
         # Another one may have been asked speculatively already.
         if not search.awaited:
             self._ask_next(index)
+        # One timer for all entries: the tail of a ledger is absent as a whole.
         if search.is_proven and self._proven_timer is None and self._results[index] is None:
             loop = asyncio.get_running_loop()
             self._proven_timer = loop.call_later(PROVEN_WAIT_S, self._believe_the_proven)

@@ -71,6 +71,7 @@ class LedgerReader:
         self._retry = retry
         self._config = config
         self._read_ahead = read_ahead
+        # What this reader has learned of the sizes of the ledger's entries.
         self._plan = ReadPlan(config.reads_in_flight_max)
         # The length of an open ledger is that of an entry which may lie beyond the last confirmed.
         if view.is_closed:
@@ -93,7 +94,7 @@ class LedgerReader:
 
     @property
     def length_bytes(self) -> int:
-        """The ledger's payloads together, as far as was known when this was found out."""
+        """The payload bytes of the ledger; of an open one, as known when it was opened."""
         return self._view.length_bytes
 
     def advance(self, last_confirmed: int, length_bytes: int = 0) -> None:
@@ -120,6 +121,7 @@ class LedgerReader:
         """
         try:
             async with asyncio.timeout(timeout_s) as limit:
+                # Each turn is one long poll, or one reading of the metadata.
                 while self.last_confirmed <= after and not self.is_closed:
                     await self._view.wait(after, limit)
         except TimeoutError:
@@ -179,6 +181,7 @@ class LedgerReader:
     ) -> list[bytes]:
         """The payloads to give out; what was read beyond them is left in ``at_hand``."""
         found: list[bytes] = []
+        # How many bytes may still be given out.
         room = bytes_max
         while len(found) < len(wanted):
             entry_id = wanted[len(found)]
@@ -188,12 +191,13 @@ class LedgerReader:
             if payload is None:
                 if found and room < bytes_max // _ENOUGH_PART:
                     break
+                # Several entries are requested at once; the loop goes on with what has come.
                 entry_ids = self._plan.next_ids(wanted[len(found) :], room, bytes_max)
                 try:
                     await self._fetch(entry_ids, at_hand, decode)
                 except LedgerError:
                     if found:
-                        break  # the next read, which begins there, meets the error again
+                        break  # the next read begins with this entry, and meets the error again
                     raise
                 continue
             # The first is given out whatever its size, so that every reader gets on.
@@ -222,6 +226,7 @@ class LedgerReader:
             # While this waited to try again, other readers may have brought all of it.
             if not missing:
                 return
+            # Known to be out of date: then the first request would go to the wrong bookies.
             if self._view.is_old:
                 with suppress(LedgerError, CoordinationError):  # what is known may do
                     await self._view.renew()
@@ -237,6 +242,8 @@ class LedgerReader:
                     raise
             else:
                 return
+            # The ensemble has changed since: the entry may have moved. Outside of the handler, so
+            # that a second failure is reported by itself.
             await self._attempt([each for each in missing if each not in at_hand], at_hand, decode)
 
         await self._retry.run(attempt, on=LedgerError, deadline_s=self._config.read_deadline_s)
@@ -246,7 +253,7 @@ class LedgerReader:
     ) -> None:
         """Read entries once. Raises why the first one could not be read.
 
-        Of any other that could not, the next read is told, which begins with it.
+        Another one that could not be read is left out; the next read begins with it.
         """
         read = RangeRead(
             self.ledger_id,

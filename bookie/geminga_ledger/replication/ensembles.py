@@ -6,15 +6,9 @@ unconfirmed one on. Facts: ``LedgerHandle.ensembleChangeLoop`` of Apache BookKee
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata
-
-
-def with_replaced(ensemble: Sequence[str], replacements: Mapping[int, str]) -> tuple[str, ...]:
-    """The ensemble with other bookies in some slots."""
-    return tuple(replacements.get(slot, each) for slot, each in enumerate(ensemble))
 
 
 def with_fragment(

@@ -55,6 +55,7 @@ def choose_ensemble(
     Raises ``NotEnoughBookies``.
     """
     usable = [each for each in candidates if each.bookie_id not in avoid]
+    # Down ones included: they come last, but a ledger with one of them is better than none.
     if len(usable) < quorum.ensemble_size:
         raise NotEnoughBookies(quorum.ensemble_size, len(usable))
     chosen = _Ensemble(quorum, racks or {})
@@ -80,6 +81,7 @@ def choose_replacements(
     chosen = _Ensemble(quorum, racks or {})
     chosen.bookies = {slot: each for slot, each in enumerate(ensemble) if slot not in failed}
     replacements: dict[int, str] = {}
+    # As many as can be: each one replaced brings the ledger closer to its full number of copies.
     for slot in sorted(failed):
         if not usable:
             break

@@ -29,6 +29,7 @@ class Quorum:
 
     def write_set(self, entry_id: int) -> tuple[int, ...]:
         """The bookies of an entry, in the order in which a reader asks them."""
+        # Round robin: reads and writes are spread over the ensemble entry by entry ("striping").
         return tuple((entry_id + step) % self.ensemble_size for step in range(self.write_quorum))
 
     def telling(self, entry_id: int) -> list[int]:
@@ -39,6 +40,7 @@ class Quorum:
         that of ``entry_id + 2`` with that entry: a bookie of both comes first.
         """
         near = self.write_set(entry_id + 1), self.write_set(entry_id + 2)
+        # From the first bookie of the next entry on; the sort keeps this order among equals.
         bookies = [(entry_id + 1 + step) % self.ensemble_size for step in range(self.ensemble_size)]
         return sorted(bookies, key=lambda bookie: -sum(bookie in each for each in near))
 
@@ -113,6 +115,7 @@ class Acknowledgements:
         write_masks = self._write_masks
         mask = 1 << bookie
         for entry_id in entry_ids:
+            # A bit set again changes nothing: a bookie answers an entry twice that was sent twice.
             if confirmed < entry_id <= last_pushed and write_masks[entry_id % ensemble_size] & mask:
                 stored[entry_id] = stored.get(entry_id, 0) | mask
         # In order: an entry that has enough copies waits for the ones before it.
@@ -175,7 +178,7 @@ class Acknowledgements:
                 yield entry_id
 
     def lagging(self, entry_id: int) -> list[int]:
-        """The bookies that should store the entry and have not said so."""
+        """The bookies that should store the entry and have not acknowledged it."""
         stored = self._stored.get(entry_id, 0)
         return [each for each in self.quorum.write_set(entry_id) if not stored & 1 << each]
 
@@ -230,6 +233,7 @@ class EntrySearch:
     def unknown(self, bookie: int) -> Verdict | None:
         """``bookie`` gives no answer that counts; a verdict where one is possible."""
         self.awaited = tuple(each for each in self.awaited if each != bookie)
+        # Another answer may still bring a copy.
         if self.awaited or self._tried < len(self._write_set):
             return None
         return Verdict.ABSENT if self.is_proven else Verdict.UNDECIDED

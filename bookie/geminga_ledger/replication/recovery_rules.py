@@ -22,7 +22,7 @@ _ABSENT = frozenset({int(ReturnCode.ENOENTRY), int(ReturnCode.ENOLEDGER)})
 
 
 def is_absence(return_code: int) -> bool:
-    """Whether a bookie said that it does not have the entry (and not that it cannot tell)."""
+    """Whether a bookie that answers so does not have the entry, rather than failed."""
     return return_code in _ABSENT
 
 

@@ -33,7 +33,6 @@ from geminga_ledger.connections.links import BookieLink, Purpose
 from geminga_ledger.counters import LedgerCounters
 from geminga_ledger.errors import BookieUnavailable, LedgerError
 from geminga_ledger.membership.bookies import Bookies
-from geminga_ledger.replication.ensembles import with_replaced
 from geminga_runtime.coordination import CoordinationError
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ class EnsembleChange:
             pipeline.fail(error)
             return
         finally:
-            # ``stop`` has taken the task out already, and a later change may stand there.
+            # ``stop`` may have taken the task out already.
             if self._task is asyncio.current_task():
                 self._task = None
         if pipeline.failing:
@@ -147,7 +146,7 @@ class EnsembleChange:
     async def _replace(self, pipeline: AddPipeline, newcomers: Mapping[int, BookieLink]) -> None:
         before = pipeline.ensemble
         names = {slot: link.bookie_id for slot, link in newcomers.items()}
-        ensemble = with_replaced(before, names)
+        ensemble = tuple(names.get(slot, bookie_id) for slot, bookie_id in enumerate(before))
         pipeline.retire(newcomers)
         pause = asyncio.get_running_loop().call_later(self._config.change_pause_s, pipeline.release)
         try:

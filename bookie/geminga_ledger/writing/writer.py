@@ -74,7 +74,7 @@ class LedgerWriter(AddPipeline):
         # As this writer wrote it last. Another process may have written it since.
         self._metadata = metadata
         self._store = store
-        # Two who close at once would both write the end.
+        # Two calls of ``close`` at once would both write the end.
         self._closing = asyncio.Lock()
         self._is_closed = False
 
@@ -95,7 +95,7 @@ class LedgerWriter(AddPipeline):
             await self.drained()
             if isinstance(self.failure, LedgerFenced):
                 raise LedgerFenced(self.ledger_id) from self.failure
-            # From here on the ensemble does not change: a change would write a fragment after the
+            # From here on the ensemble does not change: a change would add a fragment after the
             # end.
             self.detach()
             self._metadata = await self._store.update(self._metadata, self._with_end)

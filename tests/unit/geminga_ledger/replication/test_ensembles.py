@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga_ledger.replication.ensembles import ended_at, with_fragment, with_replaced
+from geminga_ledger.replication.ensembles import ended_at, with_fragment
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata
 
 
@@ -13,11 +13,6 @@ def ledger(*fragments: Fragment) -> LedgerMetadata:
 
 
 AB, AC, DC = ("a", "b"), ("a", "c"), ("d", "c")
-
-
-def test_bookies_are_replaced_in_their_slots() -> None:
-    assert with_replaced(AB, {1: "c"}) == AC
-    assert with_replaced(AB, {}) == AB
 
 
 def test_a_change_adds_a_fragment() -> None:
