@@ -35,6 +35,16 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
+# Below /ledgers/underreplication, while three daemons run:
+#
+#     auditorelection/V_0000000003    of bookie-2: the lowest, so it has won, and takes ``leader``
+#     auditorelection/V_0000000004    of bookie-1, which watches V_0000000003
+#     auditorelection/V_0000000007    of bookie-3, which watches V_0000000004
+#     leader                          of bookie-2, or of one of Pulsar's daemons
+#
+# All are ephemeral: when bookie-2 is lost, V_0000000003 goes with its session, and bookie-1, which
+# alone is woken by that, becomes the auditor.
+
 # Votes are watched; they are read again after so long in case a watch was missed.
 RECHECK_S = 60.0
 # Stopping waits no longer for ZooKeeper: the end of the session withdraws the vote as well.

@@ -7,6 +7,17 @@ meanwhile, the audit begins at once.
 
 from __future__ import annotations
 
+# With a grace of 60 s; ``audit_at_s`` after each observation:
+#
+#     at 0 s      b1 is missing                       60 s
+#     at 20 s     b1 is back                          none: cancelled, it was a restart
+#     at 100 s    b1 is missing                       160 s
+#     at 110 s    b1 and b2 are missing               110 s: at once, this is no restart
+#
+# or, after the third:
+#
+#     at 160 s    b1 is still missing                 160 s: the audit runs
+
 
 class LostBookies:
     """Compares the known bookies with the registered ones; times are in seconds, monotonic."""
@@ -25,6 +36,7 @@ class LostBookies:
     def observe(self, available: frozenset[str], *, delay_s: float, now_s: float) -> None:
         """These bookies, writable or read-only, are registered now."""
         self._known |= available
+        # All of them are back: most likely a restart, or a moment without ZooKeeper.
         if self.lost and self.lost <= available:
             self._cancel()
             self.lost = frozenset()

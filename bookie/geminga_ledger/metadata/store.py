@@ -34,6 +34,13 @@ from geminga_runtime.coordination import (
 
 log = logging.getLogger(__name__)
 
+# What an answer that is lost with its connection leaves open, and how the next attempt settles it:
+#
+#     create   It finds the node there, and knows by the creation token that it is ours.
+#     update   It fails by the version, reads what is stored, and lets ``change`` decide: None where
+#              the change has been made already.
+#     delete   It finds no node, which is no error.
+
 # A ledger's metadata carry a random number, by which a writer recognizes the node that it made
 # itself when the answer to its creation was lost. 63 bits: not negative as a signed 64-bit number.
 _CREATION_TOKEN_BITS = 63

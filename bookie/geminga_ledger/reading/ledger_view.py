@@ -30,6 +30,18 @@ log = logging.getLogger(__name__)
 _WATCH_S = 1.0
 _BLIND_S = 5.0
 
+# A reader that waits for entry 8 while its ledger is open:
+#
+#     reader                 bookie                       ZooKeeper
+#     watch the metadata ------------------------------------->
+#     poll: more than 7? ------->  (keeps it)
+#                                  entry 9 arrives: it carries that 8 is confirmed
+#     8, and the entry   <-------
+#     poll: more than 8? ------->  (keeps it)
+#                                               the writer goes to other bookies, or closes
+#     the metadata changed <-----------------------------------
+#     (cancels the poll; watches again; polls the new bookies, or ends)
+
 ResultT = TypeVar("ResultT")
 
 

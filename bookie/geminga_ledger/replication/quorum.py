@@ -11,6 +11,22 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+# An ensemble of E = 3 bookies with Qw = 2; x is a copy:
+#
+#               entry   0   1   2   3   4   5
+#     bookie 0          x       x   x       x       write set of 0: 0, 1
+#     bookie 1          x   x       x   x                        1: 1, 2
+#     bookie 2              x   x       x   x                    2: 2, 0
+#
+# With Qa = 2 entry 1 is confirmed when bookies 1 and 2 have stored it, and entry 0 is confirmed.
+# All rules follow from two numbers:
+#
+# - An entry that Qw - Qa + 1 bookies of its write set do not have was never confirmed: the others
+#   are fewer than Qa.
+# - A set of bookies is enough to speak for all entries when it leaves fewer than Qa of any write
+#   set out: then no entry can have been confirmed without one of them. Fencing these stops the
+#   writer; their newest entries show how far it got.
+
 
 @dataclass(frozen=True, slots=True)
 class Quorum:

@@ -18,6 +18,17 @@ from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.records.ledger_metadata import NO_ENTRY
 
+# A writer has sent entries 0 … 5 to bookies a, b, c (Qw = 3, Qa = 2), and is gone:
+#
+#     a   0 1 2 3 4 5     its newest entry, 5, was sent when 2 was confirmed
+#     b   0 1 2 3 4       its newest entry, 4, was sent when 2 was confirmed
+#     c   0 1 2           its newest entry, 2, was sent when 0 was confirmed
+#
+# So 0, 1 and 2 are confirmed for sure, and recovery starts at 3. 3 and 4 may have been confirmed,
+# by a and b: they are stored again on all three. 5 cannot have been, but a gives it, and it is
+# kept. Where only b and c answer, 5 is absent on two bookies, which proves that it was not
+# confirmed: the ledger ends at 4.
+
 _ABSENT = frozenset({int(ReturnCode.ENOENTRY), int(ReturnCode.ENOLEDGER)})
 
 

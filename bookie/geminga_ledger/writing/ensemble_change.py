@@ -40,6 +40,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# A ledger on a, b, c (Qw = 3, Qa = 2) is confirmed up to entry 41 when b fails, and d replaces it:
+#
+#     fragments before    0: a b c                   42 and 43 are on their way; b has stored 42
+#     fragments after     0: a b c,  42: a d c       d is sent 42 and 43
+#
+# b's copy of 42 does not count any more: those who read the new metadata look for 42 on a, d and c.
+# And while ZooKeeper writes them, nothing is confirmed: were 42 confirmed by a and c meanwhile, d
+# would not be sent it.
+
 Commit = Callable[[tuple[str, ...]], Awaitable[None]]
 """Makes an ensemble that of a new fragment from the ledger's first unconfirmed entry on. Raises
 ``LedgerError`` where the ledger is not ours to change (any more), ``CoordinationError``."""
