@@ -44,7 +44,7 @@ class AutoRecovery(Service):
         )
         # Each daemon has an auditor; it works while the daemon is elected.
         auditor = Auditor(coordination, clock, self._repair, config)
-        self._election = Election(coordination, bookie_id, auditor.run, retry_s=config.retry_s)
+        self.election = Election(coordination, bookie_id, auditor.run, retry_s=config.retry_s)
         self._worker = ReplicationWorker(
             coordination, random, self._repair, config, holder=bookie_id
         )
@@ -53,22 +53,12 @@ class AutoRecovery(Service):
         self.worker_counters: WorkerCounters = self._repair.counters
 
     @property
-    def is_auditor(self) -> bool:
-        """Whether this daemon is the auditor of the cluster."""
-        return self._election.is_auditor
-
-    @property
-    def election_attempts(self) -> int:
-        """How often this daemon tried to become the auditor."""
-        return self._election.attempts
-
-    @property
     def background_faults(self) -> int:
         """How often its work met an unforeseen error, and went on."""
-        return self._election.faults + self._worker.faults
+        return self.election.faults + self._worker.faults
 
     async def _open(self, stack: AsyncExitStack) -> None:
         # Closed in the opposite order: the repair that both others use is last.
         await stack.enter_async_context(self._repair)
         await stack.enter_async_context(self._worker)
-        await stack.enter_async_context(self._election)
+        await stack.enter_async_context(self.election)

@@ -32,7 +32,7 @@ class AutoRecoveryMetrics:
         auditor, worker = self.daemon.auditor_counters, self.daemon.worker_counters
         counters = {
             "geminga_autorecovery_background_faults_total": self.daemon.background_faults,
-            "auditor_election_attempts": self.daemon.election_attempts,
+            "auditor_election_attempts": self.daemon.election.attempts,
             "auditor_NUM_UNDER_REPLICATED_LEDGERS": auditor.ledgers_marked,
             "auditor_UNDER_REPLICATED_LEDGERS_TOTAL_SIZE": auditor.marked_bytes,
             "auditor_NUM_LEDGERS_CHECKED": auditor.ledgers_checked,
@@ -61,7 +61,7 @@ class AutoRecoveryMetrics:
         }
         for name, value in counters.items():
             yield metric(name, "unknown", [(name, {}, float(value))], _about(name))
-        is_auditor = [(IS_AUDITOR, dict[str, str](), float(self.daemon.is_auditor))]
+        is_auditor = [(IS_AUDITOR, dict[str, str](), float(self.daemon.election.is_auditor))]
         yield metric(IS_AUDITOR, "gauge", is_auditor, _about(IS_AUDITOR))
         # Of each kind of work: how often it was done, and the seconds it took together.
         times = {

@@ -228,7 +228,7 @@ class Ledgers(Service):
         if metadata.state is LedgerState.CLOSED:
             return self._reader(stored, metadata.last_entry, metadata.length)
         fragment = metadata.fragments[-1]
-        # Metadata of old clients has no password: then that of the config counts.
+        # The metadata of old clients has no password: then that of the config counts.
         password = self._config.password if metadata.password is None else metadata.password
         votes = await LastEntryPoll(
             ledger_id,

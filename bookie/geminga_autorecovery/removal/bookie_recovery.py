@@ -67,6 +67,7 @@ async def recover(
     for ledger_id in ledger_ids:
         await recovery.attempt(ledger_id)
         recovery.tell()
+    # When a busy ledger was last settled, by its worker or by us.
     changed_at_s = clock.monotonic()
     while recovery.busy:
         if clock.monotonic() - changed_at_s >= busy_wait_s:
@@ -114,6 +115,7 @@ class _Recovery:
     async def attempt_busy(self) -> bool:
         """Try the busy ledgers again; returns whether one of them is settled now."""
         before = len(self.busy)
+        # Those that are off the bookie by now were moved by their workers.
         left = set(await still_on(self.bookie_id, sorted(self.busy), self.repair.store))
         self.done += before - len(left)
         self.busy = left
@@ -128,6 +130,7 @@ class _Recovery:
             self.busy.add(ledger_id)
             return
         self.busy.discard(ledger_id)
+        # Each trouble once: a check before and one after the repair may find the same.
         troubles: list[str] = []
         is_off = await self._move(claim, troubles)
         why = "; ".join(dict.fromkeys(troubles))
@@ -160,6 +163,7 @@ class _Recovery:
             troubles.append(str(error))
             return False
         finally:
+            # Only a whole ledger loses its mark: workers go on with any other.
             if result is RepairResult.WHOLE:
                 await self.claims.done(claim)
             else:

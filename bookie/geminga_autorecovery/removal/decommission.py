@@ -69,10 +69,12 @@ async def decommission(
     Raises ``BookieStillThere`` where it is registered, ``RecoveryDisabled``, ``CoordinationError``,
     and ``DecommissionStalled`` after ``stall_s`` seconds in which no ledger was moved.
     """
+    # Registered, it would get new ledgers while its old ones are moved.
     if bookie_id in (await read_live_bookies(coordination.children)).all:
         raise BookieStillThere(bookie_id)
     await prepare_underreplication(coordination)
     ledger_ids = await ledgers_of(bookie_id, coordination, store)
+    # The auditor, if one is elected, marks them as well, but perhaps after a grace.
     marks = UnderreplicationMarks(coordination, clock)
 
     async def mark(ledger_id: int) -> None:
@@ -92,9 +94,11 @@ async def decommission(
             moved_at_s = now_s
         elif now_s - moved_at_s >= stall_s:
             raise DecommissionStalled(bookie_id, len(left), now_s - moved_at_s)
+        # Workers do nothing then, and would be waited for until the stall.
         if not await controls.is_enabled(coordination):
             raise RecoveryDisabled
         await asyncio.sleep(CHECK_INTERVAL_S)
+    # The bookie is forgotten: with its cookie gone, an empty one may register under its id.
     if deletes_cookie:
         with suppress(NodeMissing):
             await coordination.delete(cookie_path(bookie_id))

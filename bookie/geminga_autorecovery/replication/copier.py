@@ -85,6 +85,7 @@ class FragmentCopier:
             counters.write_s += self._clock.monotonic() - read_s
             if rate:
                 self._next_batch_s = begun_s + stored_bytes / rate
+            # The plan may have skipped some: the last of a batch is the end of the next window.
             left = [each for each in left if each not in batch_ids]
             left += islice(entry_ids, 2 * entries_max - len(left))
 
@@ -116,6 +117,7 @@ class _Batch:
         ]
         in_place = [each for each in needs if each[1].is_in_place]
         copies = await self._read([(each.new, entry_id) for entry_id, each in in_place])
+        # These copies are good where they are.
         well = {each for each, copy in zip(in_place, copies, strict=True) if copy.flaw is None}
         for entry_id, replacement in needs:
             if (entry_id, replacement) not in well:
@@ -147,6 +149,7 @@ class _Batch:
             for replacement in replacements:
                 by_bookie.setdefault(replacement.new, {})[entry_id] = entries[entry_id]
         ledger_id, metadata = self.stored.ledger_id, self.stored.metadata
+        # One bookie after the other; the first that refuses ends the batch.
         for bookie_id, copies in by_bookie.items():
             await self.copies.store(ledger_id, metadata, bookie_id, copies)
         self.stored_count = sum(map(len, by_bookie.values()))

@@ -79,6 +79,7 @@ class Copies:
         for bookie_id, link in links.items():
             if not link.is_connected:
                 reasons.setdefault(bookie_id, "it could not be reached a moment ago")
+        # Where the digest is not known, an entry's ids are checked, and no more.
         decode = decode or entry_decoder(metadata.digest_type, metadata.password or b"")
         reads = _CopyReads(ledger_id, decode, len(wanted))
         for index, (bookie, entry_id) in enumerate(wanted):
@@ -97,6 +98,8 @@ class Copies:
         Not for two callers with the same ledger and bookie at once: answers to adds go to one
         listener for each ledger.
         """
+        # A connection of its own: over the ordinary one, a writer's answers would be taken for
+        # ours.
         link = self._links.link(bookie_id, Purpose.RECOVERY)
         try:
             await _connected(link, self._answer_timeout_s)
@@ -122,7 +125,7 @@ class _CopyReads:
     def __init__(self, ledger_id: int, decode: Decode, count: int) -> None:
         self._ledger_id = ledger_id
         self._decode = decode
-        # By index.
+        # By index: the bookie's link, and the result once there is one.
         self._links: list[BookieLink] = []
         self._copies: list[Copy | None] = [None] * count
         self._open_count = count
@@ -218,13 +221,15 @@ class _CopyWrites:
         link = self._link
         link.attach(self._ledger_id, self, 0)
         try:
-            self._send()
+            # There is a connection already: ``attach`` reports only the next one.
+            self.bookie_connected(0)
             while self._unstored and self._failure is None:
                 self._progress.clear()
                 try:
                     async with asyncio.timeout(timeout_s):
                         await self._progress.wait()
                 except TimeoutError:
+                    # No answer at all for so long: each one that comes begins the time anew.
                     link.suspect(timeout_s)
                     self._fail("no answer")
         finally:
@@ -247,9 +252,16 @@ class _CopyWrites:
             self._fail(str(refusal_of(return_code, self._ledger_id, entry_id)))
 
     def bookie_connected(self, bookie: int) -> None:
-        """There is another connection: send what is not stored (``AddListener``)."""
+        """There is a connection, or another one: send what is not stored (``AddListener``)."""
         del bookie
-        self._send()
+        outbox = self._link.outbox
+        for entry in self._unstored.values():
+            chunks = outbox.chunks
+            if not chunks:
+                outbox.wake_for_entries()
+            chunks += (encode_add_header(self._key, len(entry), COPY_FLAGS), entry)
+            if len(chunks) > GATHER_CHUNKS_MAX:
+                outbox.flush()
 
     def bookie_unreachable(self, bookie: int) -> None:
         """An attempt to connect failed (``AddListener``)."""
@@ -264,16 +276,6 @@ class _CopyWrites:
     def link_closed(self) -> None:
         """The owner of all connections is closing (``AddListener``)."""
         self._fail("this process is closing its connections")
-
-    def _send(self) -> None:
-        outbox = self._link.outbox
-        for entry in self._unstored.values():
-            chunks = outbox.chunks
-            if not chunks:
-                outbox.wake_for_entries()
-            chunks += (encode_add_header(self._key, len(entry), COPY_FLAGS), entry)
-            if len(chunks) > GATHER_CHUNKS_MAX:
-                outbox.flush()
 
     def _fail(self, why: str) -> None:
         if self._failure is None:

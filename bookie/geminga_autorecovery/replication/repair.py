@@ -92,6 +92,7 @@ class LedgerRepair(Service):
         ledger_options: LedgerConfig,
     ) -> None:
         super().__init__()
+        # The certificates are read anew for each connection: they may be renewed meanwhile.
         tls = config.bookkeeper_tls.maker
         self.counters = WorkerCounters()
         self.store = LedgerStore(coordination, clock=clock, random=random, config=ledger_options)
@@ -199,6 +200,7 @@ class LedgerRepair(Service):
                 if not fault.fragment.is_open:
                     continue
                 facts = {"ledger": ledger_id, "missing": sorted(fault.bookies)}
+                # A dry run: ``unplaced`` are the bookies that no other could replace.
                 if (await self._plan(stored, fault, options)).unplaced:
                     log.warning("unclosed ledger misses bookies, left to its writer", extra=facts)
                 else:
@@ -215,6 +217,7 @@ class LedgerRepair(Service):
         is_claimed: IsClaimed | None,
     ) -> None:
         """Copy what a fragment lacks, then name the bookies that have it in the metadata."""
+        # Read again: copying the fragment before has changed the metadata.
         stored = await self.store.read(ledger_id)
         plan = await self._plan(stored, fault, options)
         first_entry = fault.fragment.first_entry
@@ -238,6 +241,7 @@ class LedgerRepair(Service):
                     "replacements": {each.old: each.new for each in plan.replacements},
                 },
             )
+        # Some bookies may have been replaced all the same.
         if plan.unplaced:
             raise NowhereToCopy(ledger_id, first_entry, plan.unplaced)
 
@@ -249,7 +253,7 @@ class LedgerRepair(Service):
 
         def choose(ensemble: tuple[str, ...], places: frozenset[int]) -> dict[int, str]:
             found = self._bookies.replacements(ensemble, places, quorum)
-            # The registry may be a moment behind.
+            # The registry may be a moment behind, and does not know ``options.lost``.
             return {place: each for place, each in found.items() if each in live.writable}
 
         return plan_repair(

@@ -54,6 +54,7 @@ class TakeOvers(Service):
         Raises what ``Ledgers.open`` raises.
         """
         assert self._stack is not None, "used while it is open"
+        # The metadata of old clients has no password: then the empty one is tried.
         password = stored.metadata.password or b""
         ledgers = self._by_password.get(password)
         if ledgers is not None:

@@ -102,9 +102,11 @@ class ReplicationWorker(Service):
         """Repair a ledger; returns whether it is deferred, with its claim."""
         ledger_id = claim.ledger_id
         try:
+            # None where it was deleted since the claim: then the ledger is checked all the same.
             mark = await read_mark(self._coordination, ledger_id)
             options = RepairOptions(
                 suspects=frozenset(mark.missing_bookies if mark else ()),
+                # A bookie that could not be repaired in place is replaced the next time.
                 is_replacing_preferred=ledger_id in self._failures,
             )
             result = await self._repair.repair(
@@ -122,6 +124,7 @@ class ReplicationWorker(Service):
             self.faults += 1
             result = RepairResult.FAULTY
         if result is RepairResult.WHOLE:
+            # Whole, or deleted meanwhile.
             self._failures.pop(ledger_id, None)
             self._repair.counters.ledgers_replicated += 1
             await self._claims.done(claim)

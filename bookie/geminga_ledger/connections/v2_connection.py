@@ -197,7 +197,7 @@ def _group_add_answers(chunk: bytes) -> tuple[Stored, Refused] | None:
     refused: Refused = []
     for kind, entry_ids in by_kind.items():
         frame_start, code, ledger_id = _KIND.unpack(kind)
-        # A read's answer in between, or a chunk that begins inside a frame.
+        # Another answer in between, in a chunk whose length fits by chance.
         if frame_start != _ADD_FRAME_START:
             return None
         if code == ReturnCode.EOK:

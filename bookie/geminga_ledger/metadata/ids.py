@@ -27,6 +27,7 @@ COUNTER_END = (1 << 31) - 1
 HIGH_DIRECTORIES_KEPT = 3
 
 _ID_PREFIX = "ID-"
+_HIGH_DIRECTORY = LONG_ID_GENERATOR_PATH + "/HOB-{:010d}"
 _HIGH_NAME = re.compile(r"HOB-(\d{10})", re.ASCII)
 
 
@@ -38,8 +39,8 @@ class LedgerIds:
 
     async def next_id(self) -> int:
         """A new id. Raises ``LedgerIdsExhausted``, ``CoordinationError``."""
-        # Once a writer has made the directory of long ids, all writers use it: a number of the
-        # short counter could be one that was given out before.
+        # The directory of long ids exists once the short counter was used up: then that need not be
+        # counted on.
         if await self._coordination.exists(LONG_ID_GENERATOR_PATH) is None:
             number = await self._count(ID_GENERATOR_PATH)
             if number is not None:
@@ -55,11 +56,11 @@ class LedgerIds:
         highs = sorted(int(match[1]) for match in map(_HIGH_NAME.fullmatch, names) if match)
         high = highs[-1] if highs else 1
         while high < COUNTER_END:
-            low = await self._count(_high_directory(high))
+            low = await self._count(_HIGH_DIRECTORY.format(high))
             if low is not None:
                 for old in highs[:-HIGH_DIRECTORIES_KEPT]:
                     try:
-                        await self._coordination.delete(_high_directory(old))
+                        await self._coordination.delete(_HIGH_DIRECTORY.format(old))
                     except CoordinationError:
                         continue  # another writer deleted it, or uses it; the next id tries again
                 return high << 32 | low
@@ -79,7 +80,3 @@ class LedgerIds:
             # It goes with the session; the number is ours either way.
             log.info("id node left", extra={"path": path, "error": str(error)})
         return number if 0 <= number < COUNTER_END else None
-
-
-def _high_directory(high: int) -> str:
-    return f"{LONG_ID_GENERATOR_PATH}/HOB-{high:010d}"

@@ -226,7 +226,7 @@ class LedgerReader:
             # While this waited to try again, other readers may have brought all of it.
             if not missing:
                 return
-            # Known to be out of date: then the first request would go to the wrong bookies.
+            # Known to be out of date: the first request could go to the wrong bookies.
             if self._view.is_old:
                 with suppress(LedgerError, CoordinationError):  # what is known may do
                     await self._view.renew()
