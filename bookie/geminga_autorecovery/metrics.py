@@ -59,6 +59,7 @@ class AutoRecoveryMetrics:
                 worker.entries_unreadable
             ),
         }
+        # Of unknown type: counters would get names that end in ``_total``.
         for name, value in counters.items():
             yield metric(name, "unknown", [(name, {}, float(value))], _about(name))
         is_auditor = [(IS_AUDITOR, dict[str, str](), float(self.daemon.election.is_auditor))]

@@ -56,6 +56,7 @@ async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
     files = open_files()
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
+        # It appears when the cluster is initialized; before that there is nothing to recover.
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, config.zookeeper_connect_timeout_s)
         name = config.recovery_id or made_up_id(socket.gethostname(), os.getpid())
         daemon = await stack.enter_async_context(

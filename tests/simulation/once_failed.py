@@ -187,7 +187,7 @@ ONCE_FAILED = (
         "2026-11-27",
         "a reader waited two seconds for each few entries: of two doubtful bookies it asked first "
         "the one that had never answered",
-        "geminga_ledger/test_range_read.py"
+        "geminga_ledger/reading/test_range_read.py"
         "::test_where_all_are_doubtful_the_one_that_is_silent_now_is_asked_last",
     ),
     OnceFailed(

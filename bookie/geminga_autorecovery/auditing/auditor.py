@@ -100,6 +100,7 @@ class Auditor:
         self._next_audit_s = self._clock.monotonic()
         self._delay_version = None
         await self._persist(self._begin)
+        # An error that none of them expects ends the term; the election begins another.
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(self._watch_once), name="auditor: bookies")
             for check in self._checks:
@@ -116,6 +117,8 @@ class Auditor:
         while True:
             try:
                 await work()
+            # Begun anew, work goes through all ledgers again: those that are marked already are
+            # marked once more, which does no harm.
             except (CoordinationError, LedgerError, WireError) as error:
                 log.warning("auditor tries again later", extra={"error": str(error)})
                 await asyncio.sleep(self._config.retry_s)
@@ -176,6 +179,7 @@ class Auditor:
         """Mark every ledger with a bookie in an ensemble that is not registered."""
         begun_s = self._clock.monotonic()
         log.info("audit begins", extra={"lost": sorted(self._lost.lost)})
+        # Read once: a bookie that is lost during the audit is found by the next one.
         live = (await read_live_bookies(self._coordination.children)).all
 
         async def visit(ledger_id: int) -> None:

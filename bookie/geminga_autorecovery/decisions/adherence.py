@@ -23,6 +23,7 @@ def is_adhering(
     """Whether every fragment adheres; ``bookies`` are all that are registered."""
     racks_in_use = len({racks.get(bookie, DEFAULT_RACK) for bookie in bookies})
     wanted = min(RACKS_WANTED, quorum.write_quorum, racks_in_use)
+    # By write set, not by ensemble: an entry is on Qw of the E bookies only.
     return all(
         len({racks.get(fragment.ensemble[slot], DEFAULT_RACK) for slot in write_set}) >= wanted
         for fragment in metadata.fragments

@@ -31,6 +31,7 @@ class Finding(Enum):
     SILENT = "silent"  # it is registered, but did not answer
 
 
+# As operators read them, after the bookie's id.
 _WORDS = {
     Finding.GONE: "is lost",
     Finding.LACKING: "lacks copies",

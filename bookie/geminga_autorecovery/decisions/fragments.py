@@ -33,6 +33,7 @@ class LedgerFragment:
 
 def quorum_of(ledger_id: int, metadata: LedgerMetadata) -> Quorum:
     """The ledger's sizes. Raises ``UnsupportedLedger`` for metadata that contradicts itself."""
+    # Any client may have written it: metadata that contradicts itself is not repaired by a guess.
     try:
         quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
     except ValueError as error:
@@ -58,6 +59,7 @@ def fragments_of(metadata: LedgerMetadata) -> tuple[LedgerFragment, ...]:
         if number < last:
             end = starts[number + 1] - 1
         else:
+            # An open end is not known: as if the fragment had no entries.
             end = metadata.last_entry if is_closed else fragment.first_entry - 1
         is_open = number == last and not is_closed
         fragments.append(LedgerFragment(fragment.first_entry, end, fragment.ensemble, is_open))
@@ -98,6 +100,7 @@ def entries_to_verify(
             range(last, max(last - width, first - 1), -1),
         )
     ]
+    # A fragment of few entries may have none for this bookie.
     if ends[0] is None or ends[1] is None:
         return []
     first, last = ends[0], ends[1]
@@ -107,6 +110,7 @@ def entries_to_verify(
     if percentage >= PERCENT:
         chosen = range(first, last + 1)
     elif count:
+        # From each part one, so that every stretch of the fragment is looked at.
         starts = [first + length * number // count for number in range(count + 1)]
         chosen = (start + draw(end - start) for start, end in pairwise(starts))
     # A drawn entry may belong on other bookies: then it is read there, by their draws.

@@ -56,6 +56,8 @@ def plan_repair(
     repaired in place only where there is no other one.
     """
     ensemble = fault.fragment.ensemble
+    # Repaired in place, if at all, is a bookie that answers and takes entries. A silent one may
+    # hang for good, and a read-only one cannot store what it lacks.
     mendable = {
         index
         for index, finding in fault.findings.items()
@@ -65,6 +67,7 @@ def plan_repair(
     if not is_replacing_preferred:
         to_replace -= mendable
     successors = choose(ensemble, frozenset(to_replace)) if to_replace else {}
+    # A replacement that was found for a mendable bookie goes before repairing that in place.
     news = {index: ensemble[index] for index in mendable} | dict(successors)
     return RepairPlan(
         tuple(Replacement(index, ensemble[index], news[index]) for index in sorted(news)),
@@ -88,11 +91,13 @@ def with_replacements(
         for number, fragment in enumerate(fragments_of(metadata))
         if fragment.first_entry == first_entry and not fragment.is_open
     ]
+    # By its first entry, which no repair changes: the fragment may have got another number.
     if len(found) != 1:
         raise FragmentChanged(ledger_id, first_entry)
     ((number, ensemble),) = found
     wanted = list(ensemble)
     for each in replacements:
+        # Either may stand there: ours may be written already.
         if wanted[each.index] not in (each.old, each.new):
             raise FragmentChanged(ledger_id, first_entry)
         wanted[each.index] = each.new

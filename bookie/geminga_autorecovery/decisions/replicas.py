@@ -54,6 +54,7 @@ def replicas_of(
             if belongs_on(quorum, entry_id, index)
         ]
         missing.update(lost)
+        # Without a list the bookie's copies cannot be counted on, but it may have them.
         if lost and held is not None:
             lacking.add(bookie)
     return Replicas(frozenset(lacking), quorum.write_quorum - max(missing.values(), default=0))
@@ -61,6 +62,7 @@ def replicas_of(
 
 def _gaps(runs: Sequence[Run], first: int, last: int) -> Iterator[Run]:
     """The parts of ``first`` to ``last`` that the rising ``runs`` do not cover."""
+    # Lists may be long, and are gone through piece by piece (``count_replicas``).
     number = bisect_left(runs, first, key=lambda run: run.last)
     while number < len(runs) and runs[number].first <= last:
         if first < runs[number].first:

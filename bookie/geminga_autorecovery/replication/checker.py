@@ -103,5 +103,6 @@ class LedgerChecker:
             for (index, _), copy in zip(some, copies, strict=True):
                 if copy.flaw is not None:
                     flaws.setdefault(index, []).append(copy.flaw)
+        # All flaws of a bookie decide together, whatever batch they were found in.
         found = {index: finding_of(each) for index, each in flaws.items()}
         return {index: finding for index, finding in found.items() if finding is not None}

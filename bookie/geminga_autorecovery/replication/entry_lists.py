@@ -66,5 +66,6 @@ async def count_replicas(
     for first in range(fragment.first_entry, fragment.last_entry + 1, ENTRIES_PER_TURN):
         last = min(first + ENTRIES_PER_TURN - 1, fragment.last_entry)
         found = found.joined(replicas_of(fragment, quorum, lists, first, last))
+        # Other tasks of this process get their turn: often it is a bookie's.
         await asyncio.sleep(0)
     return found

@@ -126,6 +126,7 @@ class LedgerRepair(Service):
 
     async def live_bookies(self, options: RepairOptions = USUAL_OPTIONS) -> LiveBookies:
         """The bookies that are registered now, without those that count as lost."""
+        # From ZooKeeper, not from the registry, which may be a moment behind.
         live = await read_live_bookies(self._coordination.children)
         return LiveBookies(live.writable - options.lost, live.read_only - options.lost)
 
@@ -183,6 +184,7 @@ class LedgerRepair(Service):
                 on_trouble(fault.words())
         if not faults:
             return RepairResult.WHOLE
+        # What is left is the writer's business for a while, see ``take_over``.
         if all(fault.fragment.is_open for fault in faults):
             return RepairResult.UNCLOSED
         return RepairResult.FAULTY

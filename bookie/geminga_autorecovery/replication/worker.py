@@ -68,6 +68,7 @@ class ReplicationWorker(Service):
     async def _work(self) -> None:
         while True:
             try:
+                # After each error again: the nodes may have gone with what ZooKeeper has lost.
                 await prepare_underreplication(self._coordination)
                 while True:
                     await self._work_once()

@@ -58,7 +58,9 @@ class Claims:
 
         Ledgers are tried in random order, so that workers rarely compete for the same one.
         """
+        # Changes from here on end the wait of ``changed``.
         self._watches.begin()
+        # A lock whose release failed keeps its ledger from all workers.
         await self._locks.settle()
         locked = set(await children_of(self._watches.children, LOCKS_PATH))
         # Depth first: with many marks, most directories need not be read.
@@ -107,6 +109,7 @@ class Claims:
                         except CoordinationError:
                             break  # another mark is below it, or it stays for the next one
         finally:
+            # Also where the mark could not be deleted: the ledger is then checked once more.
             await self.give_back(claim)
 
     async def give_back(self, claim: Claim) -> None:

@@ -104,6 +104,7 @@ REPLICAS = LastCheck(
 async def last_check_ms(coordination: Coordination, kind: LastCheck = READING) -> int | None:
     """When all ledgers were last checked so (Unix milliseconds); None for never."""
     try:
+        # A time that cannot be read counts as never: the check runs too early, not too late.
         value, _ = await coordination.get(kind.path)
         return kind.decode(value) or None  # 0: never
     except NodeMissing:
@@ -121,5 +122,6 @@ async def set_last_check(
     try:
         await coordination.set(kind.path, value)
     except NodeMissing:
+        # Another auditor may have written it just now: its time is as good.
         with suppress(NodeExists):
             await coordination.create(kind.path, value, make_parents=True)

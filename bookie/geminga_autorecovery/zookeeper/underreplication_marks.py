@@ -44,6 +44,7 @@ async def prepare_underreplication(coordination: Coordination) -> None:
 
     Raises ``UnsupportedRecord`` or ``MalformedRecord`` where the nodes have another layout.
     """
+    # Java's daemons, which may share these nodes, check the layout as well.
     with suppress(NodeExists):
         await coordination.create(UNDERREPLICATION_LAYOUT_PATH, encode_layout(), make_parents=True)
     check_layout((await coordination.get(UNDERREPLICATION_LAYOUT_PATH))[0])

@@ -65,7 +65,7 @@ class Dialer:
         except TimeoutError as error:
             raise BookieUnavailable(bookie_id, "no answer to connecting") from error
         except BookieUnavailable:
-            raise
+            raise  # a ``GemingaError`` too, with its own reason
         except (OSError, ValueError, GemingaError) as error:
             # ValueError: a registered host name that no name server can be asked for.
             raise BookieUnavailable(bookie_id, str(error)) from error

@@ -37,8 +37,8 @@ class V3Connection(BookieStream):
         super().__init__(bookie_id, on_lost, frame_bytes_max=frame_bytes_max)
         self._loop = asyncio.get_running_loop()
         self._requests_made = 0
-        # By number, until answered: also when the asker has given up. An answer that never comes
-        # shows that the bookie hangs.
+        # Answers come in any order, so requests are numbered. By number, until answered: also when
+        # the asker has given up. An answer that never comes shows that the bookie hangs.
         self._requests: dict[int, _Request] = {}
 
     @property

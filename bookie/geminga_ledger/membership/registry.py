@@ -93,6 +93,7 @@ class BookieRegistry(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack  # the watching task is the service's own, nothing else is opened
         self._coordination.on_session(self._session_changed)
+        # The first reading must work: without bookies nothing else can be opened.
         await self._refresh()
         self.spawn_lasting(self._keep_fresh, name="watch bookies")
 

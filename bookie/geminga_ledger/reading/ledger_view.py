@@ -133,8 +133,11 @@ class LedgerView:
 
         Raises ``NoSuchLedger``.
         """
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._blind_until_s and (self._changed is None or self.is_old):
+        now_s, over_at_s = asyncio.get_running_loop().time(), limit.when()
+        assert over_at_s is not None
+        # Without a watch on the newest metadata: the ledger may be closed, or on other bookies.
+        is_blind = self._changed is None or self.is_old
+        if is_blind and now_s >= self._blind_until_s:
             # Read and watch the metadata first. That may be news by itself, so that the caller
             # looks before it waits at bookies.
             try:
@@ -145,8 +148,30 @@ class LedgerView:
                     "metadata not watched", extra={"ledger": self.ledger_id, "error": str(error)}
                 )
                 self._blind_until_s = asyncio.get_running_loop().time() + _BLIND_S
-        else:
-            await self._poll(after, limit)
+            return
+        # A reader that waits briefly, again and again, should not begin with the same bookie each
+        # time: that one may hang, or know nothing.
+        if after != self._polled_after:
+            self._polled_after, self._polls = after, 0
+        self._polls += 1
+        longest_s = _BLIND_S if is_blind else self._config.long_poll_s
+        poll = LongPoll(
+            self.ledger_id,
+            *self._last_ensemble(),
+            after=after,
+            timeout_s=min(over_at_s - now_s, longest_s),
+            config=self._config,
+            turn=self._polls - 1,
+        )
+        news = await self._unless_moved(poll.run())
+        if news is None:
+            return
+        if news.entry is not None:
+            self._at_hand = after + 1, news.entry
+        self.advance(news.last_confirmed)
+        if news.last_confirmed <= after:
+            # No bookie has news, all of them refused or are away: ask again, but not at once.
+            await self._unless_moved(asyncio.sleep(self._config.poll_interval_s))
 
     async def renew(self) -> bool:
         """Read the metadata again; whether it is another one. Raises ``NoSuchLedger``,
@@ -176,36 +201,6 @@ class LedgerView:
         """Read the metadata again, and watch for its next change."""
         stored, self._changed = await self._store.read_watched(self.ledger_id)
         self._take(stored)
-
-    async def _poll(self, after: int, limit: asyncio.Timeout) -> None:
-        """Wait at the bookies of the last ensemble until there is news of any kind."""
-        now_s, over_at_s = asyncio.get_running_loop().time(), limit.when()
-        assert over_at_s is not None
-        # Without a watch the metadata must be read again soon: the poll ends early.
-        is_blind = self._changed is None or self.is_old
-        longest_s = _BLIND_S if is_blind else self._config.long_poll_s
-        # A reader that waits briefly, again and again, should not begin with the same bookie each
-        # time: that one may hang, or know nothing.
-        if after != self._polled_after:
-            self._polled_after, self._polls = after, 0
-        self._polls += 1
-        poll = LongPoll(
-            self.ledger_id,
-            *self._last_ensemble(),
-            after=after,
-            timeout_s=min(over_at_s - now_s, longest_s),
-            config=self._config,
-            turn=self._polls - 1,
-        )
-        news = await self._unless_moved(poll.run())
-        if news is None:
-            return
-        if news.entry is not None:
-            self._at_hand = after + 1, news.entry
-        self.advance(news.last_confirmed)
-        if news.last_confirmed <= after:
-            # All bookies refused or are away: they must not be asked in a tight loop.
-            await self._unless_moved(asyncio.sleep(self._config.poll_interval_s))
 
     async def _unless_moved(self, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
         """The result of ``work``; None where the metadata changes, or ``advance`` moves, first."""

@@ -32,7 +32,7 @@ from geminga_ledger.errors import (
     UnsupportedLedger,
 )
 from geminga_ledger.reading.ledger_view import LedgerView
-from geminga_ledger.reading.range_read import Found, RangeRead
+from geminga_ledger.reading.range_read import RangeRead
 from geminga_ledger.replication.quorum import Verdict
 from geminga_ledger.retry import RetryPolicy
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
@@ -282,7 +282,15 @@ class LedgerReader:
         for entry_id, found in zip(entry_ids, results, strict=True):
             if not isinstance(found, Verdict):
                 at_hand[entry_id] = found[1]
-        self._note_sizes(entry_ids, results)
+        # For the next plan: how far the ledger's bytes go, up to three of the entries. The last one
+        # may be further on, the end of the next window; the one before it is the last neighbour.
+        for index in sorted({0, len(results) - 2, len(results) - 1}):
+            found = results[index]
+            if not isinstance(found, Verdict):
+                self._plan.note_length(entry_ids[index], found[0])
+        neighbours = [each for each in results[:-1] or results if not isinstance(each, Verdict)]
+        if neighbours:
+            self._plan.note_sizes(len(neighbours), sum(len(payload) for _, payload in neighbours))
         first, result = entry_ids[0], results[0]
         if isinstance(result, Verdict):
             is_damaged = first in read.damaged and first not in read.unheard
@@ -296,16 +304,3 @@ class LedgerReader:
             return EntryCorrupt(self.ledger_id, entry_id)
         bookie_ids = ", ".join(self.metadata.ensemble_of(entry_id))
         return BookieUnavailable(bookie_ids, f"no copy of entry {entry_id} was given")
-
-    def _note_sizes(self, entry_ids: Sequence[int], results: Sequence[Found | Verdict]) -> None:
-        """Remember, for the next plan, what the answers tell of the ledger's sizes."""
-        # The last entry may be further on: the end of the next window. So the last neighbour is the
-        # one before it.
-        ends = {0, len(results) - 2, len(results) - 1}
-        for index in sorted(ends):
-            result = results[index]
-            if not isinstance(result, Verdict):
-                self._plan.note_length(entry_ids[index], result[0])
-        neighbours = [each for each in results[:-1] or results if not isinstance(each, Verdict)]
-        if neighbours:
-            self._plan.note_sizes(len(neighbours), sum(len(payload) for _, payload in neighbours))

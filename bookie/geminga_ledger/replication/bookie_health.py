@@ -46,6 +46,7 @@ class BookieHealth:
         # The oldest of the newest ``errors_max`` errors decides.
         if len(errors) < self._errors_max or now_s - errors[0] > self._interval_s:
             return False
+        # The next quarantine needs as many errors again.
         errors.clear()
         was_quarantined = self.is_quarantined(bookie_id, now_s)
         self._quarantined_at_s[bookie_id] = now_s

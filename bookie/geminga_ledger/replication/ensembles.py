@@ -28,6 +28,7 @@ def with_fragment(
 
 def ended_at(metadata: LedgerMetadata, last_entry: int) -> LedgerMetadata:
     """The ledger without last fragments that would hold nothing if it ends at ``last_entry``."""
+    # The first fragment stays, also where the ledger is empty.
     first, *later = metadata.fragments
     return replace(
         metadata,

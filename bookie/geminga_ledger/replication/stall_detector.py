@@ -28,6 +28,7 @@ class StallDetector:
         ``last`` is what it answered last: another object each time it did.
         """
         seen = self._seen.get(bookie)
+        # By identity: an answer that repeats entries is an answer as well.
         if not owes or seen is None or seen[0] is not last:
             self._seen[bookie] = last, now_s
             return 0.0

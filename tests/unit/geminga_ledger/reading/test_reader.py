@@ -1,4 +1,4 @@
-"""Ranges are read in order, within a size, with patience for bookies that are away."""
+"""Ranges are read in order, within a size, waiting for bookies that are away."""
 
 from __future__ import annotations
 
