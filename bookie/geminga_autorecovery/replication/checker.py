@@ -7,6 +7,7 @@ they are read once the ledger is closed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from random import Random
 
 from geminga_autorecovery.decisions.findings import FaultyFragment, Finding, Flaw, finding_of
@@ -26,16 +27,15 @@ from geminga_ledger.replication.quorum import Quorum
 _READS_AT_ONCE_MAX = 20
 
 
+@dataclass(eq=False, slots=True)
 class LedgerChecker:
     """Checks ledgers, reading ``percentage`` of each fragment and at least its ends."""
 
-    def __init__(
-        self, copies: Copies, entry_lists: EntryLists, random: Random, *, percentage: int
-    ) -> None:
-        self._copies = copies
-        self._entry_lists = entry_lists
-        self._random = random
-        self._percentage = percentage
+    copies: Copies
+    entry_lists: EntryLists
+    # Draws the entries that are read.
+    random: Random
+    percentage: int = field(kw_only=True)
 
     async def check(
         self,
@@ -51,7 +51,7 @@ class LedgerChecker:
         """
         quorum = quorum_of(stored.ledger_id, stored.metadata)
         asked = suspects & registered & bookies_of(stored.metadata)
-        lists = await self._entry_lists.ask(stored.ledger_id, asked) if asked else {}
+        lists = await self.entry_lists.ask(stored.ledger_id, asked) if asked else {}
         faults: list[FaultyFragment] = []
         for fragment in fragments_of(stored.metadata):
             findings = {
@@ -88,14 +88,14 @@ class LedgerChecker:
                 fragment,
                 quorum,
                 index,
-                percentage=self._percentage,
-                draw=self._random.randrange,
+                percentage=self.percentage,
+                draw=self.random.randrange,
             )
         ]
         flaws: dict[int, list[Flaw]] = {}
         for start in range(0, len(wanted), _READS_AT_ONCE_MAX):
             some = wanted[start : start + _READS_AT_ONCE_MAX]
-            copies = await self._copies.read(
+            copies = await self.copies.read(
                 stored.ledger_id,
                 stored.metadata,
                 [(fragment.ensemble[index], entry_id) for index, entry_id in some],

@@ -30,23 +30,16 @@ from geminga_runtime.clock import Clock
 _TRUST = {None: 0, Finding.LACKING: 1, Finding.SILENT: 2, Finding.GONE: 3}
 
 
+@dataclass(eq=False, slots=True)
 class FragmentCopier:
     """Copies fragments of any ledgers, one at a time."""
 
-    def __init__(
-        self,
-        copies: Copies,
-        *,
-        clock: Clock,
-        config: AutoRecoveryConfig,
-        counters: WorkerCounters,
-    ) -> None:
-        self._copies = copies
-        self._clock = clock
-        self._config = config
-        self._counters = counters
-        # By the clock: the rate allows the next batch from then on.
-        self._next_batch_s = 0.0
+    copies: Copies
+    clock: Clock = field(kw_only=True)
+    config: AutoRecoveryConfig = field(kw_only=True)
+    counters: WorkerCounters = field(kw_only=True)
+    # By the clock: the rate allows the next batch from then on.
+    next_batch_s: float = field(default=0.0, init=False)
 
     async def copy(
         self, stored: StoredMetadata, fault: FaultyFragment, replacements: Sequence[Replacement]
@@ -57,24 +50,24 @@ class FragmentCopier:
         """
         quorum = quorum_of(stored.ledger_id, stored.metadata)
         entry_ids = _entries_of(fault, quorum, replacements)
-        entries_max = self._config.rereplication_entry_batch_size
-        bytes_max = self._config.copy_batch_bytes_max
-        rate = self._config.replication_bytes_per_s
+        entries_max = self.config.rereplication_entry_batch_size
+        bytes_max = self.config.copy_batch_bytes_max
+        rate = self.config.replication_bytes_per_s
         # A batch may have one entry more than neighbours: it tells how large the next one is.
         plan = ReadPlan(max(entries_max - 1, 1))
         plan.note_end(stored.metadata.last_entry, stored.metadata.length)
-        counters = self._counters
+        counters = self.counters
         # As many as the plan looks at. The order does not matter: each entry is copied by itself.
         left = list(islice(entry_ids, 2 * entries_max))
         while left:
             batch_ids = plan.next_ids(left, bytes_max, bytes_max)
-            batch = _Batch(self._copies, stored, fault, quorum, replacements, plan)
-            delay_s = self._next_batch_s - self._clock.monotonic()
+            batch = _Batch(self.copies, stored, fault, quorum, replacements, plan)
+            delay_s = self.next_batch_s - self.clock.monotonic()
             if delay_s > 0:
                 await asyncio.sleep(delay_s)
-            begun_s = self._clock.monotonic()
+            begun_s = self.clock.monotonic()
             entries = await batch.read(batch_ids)
-            read_s = self._clock.monotonic()
+            read_s = self.clock.monotonic()
             stored_bytes = await batch.store(entries)
             counters.batches += 1
             counters.entries_read += len(entries)
@@ -82,9 +75,9 @@ class FragmentCopier:
             counters.entries_written += batch.stored_count
             counters.bytes_written += stored_bytes
             counters.read_s += read_s - begun_s
-            counters.write_s += self._clock.monotonic() - read_s
+            counters.write_s += self.clock.monotonic() - read_s
             if rate:
-                self._next_batch_s = begun_s + stored_bytes / rate
+                self.next_batch_s = begun_s + stored_bytes / rate
             # The plan may have skipped some: the last of a batch is the end of the next window.
             left = [each for each in left if each not in batch_ids]
             left += islice(entry_ids, 2 * entries_max - len(left))

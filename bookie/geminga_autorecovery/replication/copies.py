@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geminga_autorecovery.decisions.findings import Flaw
 from geminga_autorecovery.errors import CopyRefused
@@ -39,15 +39,15 @@ class Copy:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class Copies:
     """Reads and stores copies over ``links``, over which nothing else adds entries.
 
     A bookie has ``answer_timeout_s`` to be connected to, and again for each answer.
     """
 
-    def __init__(self, links: BookieLinks, *, answer_timeout_s: float) -> None:
-        self._links = links
-        self._answer_timeout_s = answer_timeout_s
+    links: BookieLinks
+    answer_timeout_s: float = field(kw_only=True)
 
     async def read(
         self,
@@ -62,8 +62,8 @@ class Copies:
 
         All are requested at once: the caller bounds how many.
         """
-        timeout_s = self._answer_timeout_s
-        links = {bookie: self._links.link(bookie) for bookie, _ in wanted}
+        timeout_s = self.answer_timeout_s
+        links = {bookie: self.links.link(bookie) for bookie, _ in wanted}
         # By bookie: why there is no connection to it.
         reasons: dict[str, str] = {}
 
@@ -100,13 +100,13 @@ class Copies:
         """
         # A connection of its own: over the ordinary one, a writer's answers would be taken for
         # ours.
-        link = self._links.link(bookie_id, Purpose.RECOVERY)
+        link = self.links.link(bookie_id, Purpose.RECOVERY)
         try:
-            await _connected(link, self._answer_timeout_s)
+            await _connected(link, self.answer_timeout_s)
         except BookieUnavailable as error:
             raise CopyRefused(ledger_id, bookie_id, error.why) from error
         writes = _CopyWrites(ledger_id, link, master_key(metadata.password or b""), entries)
-        await writes.run(self._answer_timeout_s)
+        await writes.run(self.answer_timeout_s)
 
 
 async def _connected(link: BookieLink, timeout_s: float) -> None:

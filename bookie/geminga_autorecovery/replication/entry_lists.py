@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from geminga_autorecovery.decisions.fragments import LedgerFragment
 from geminga_autorecovery.decisions.replicas import Replicas, replicas_of
@@ -26,12 +27,12 @@ EntryList = list[Run] | None
 """Rising runs of the entries that a bookie has, by its own account; None where it gave no list."""
 
 
+@dataclass(frozen=True, slots=True)
 class EntryLists:
     """Asks for lists over ``links``; a bookie has ``answer_timeout_s`` for each."""
 
-    def __init__(self, links: BookieLinks, *, answer_timeout_s: float) -> None:
-        self._links = links
-        self._answer_timeout_s = answer_timeout_s
+    links: BookieLinks
+    answer_timeout_s: float = field(kw_only=True)
 
     async def ask(self, ledger_id: int, bookies: Collection[str]) -> dict[str, EntryList]:
         """What each of the bookies has of the ledger."""
@@ -42,8 +43,8 @@ class EntryLists:
     async def _ask_one(self, ledger_id: int, bookie_id: str) -> EntryList:
         request = list_entries_request(ledger_id)
         try:
-            response = await self._links.v3_link(bookie_id).ask(
-                request, timeout_s=self._answer_timeout_s
+            response = await self.links.v3_link(bookie_id).ask(
+                request, timeout_s=self.answer_timeout_s
             )
             code = return_code_of(response.status)
             if code == ReturnCode.EOK:

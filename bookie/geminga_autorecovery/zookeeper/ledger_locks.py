@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from geminga_protocol.records.underreplication import lock_path
 from geminga_runtime.coordination import (
@@ -23,6 +24,7 @@ from geminga_runtime.coordination import (
 )
 
 
+@dataclass(eq=False, slots=True)
 class LedgerLocks:
     """The locks of one holder: ``content`` distinguishes them from others' of the same session.
 
@@ -30,16 +32,13 @@ class LedgerLocks:
     raise ``CoordinationError`` and ``TimeoutError``.
     """
 
-    def __init__(
-        self, coordination: Coordination, content: bytes, *, answer_timeout_s: float | None = None
-    ) -> None:
-        self._coordination = coordination
-        self._content = content
-        self._answer_timeout_s = answer_timeout_s
-        # Ledgers whose lock was taken and not given back; it may be lost with its session.
-        self._taken: set[int] = set()
-        # Ledgers whose lock may be ours in ZooKeeper though it is not held here.
-        self._doubtful: set[int] = set()
+    coordination: Coordination
+    content: bytes
+    answer_timeout_s: float | None = field(default=None, kw_only=True)
+    # Ledgers whose lock was taken and not given back; it may be lost with its session.
+    _taken: set[int] = field(default_factory=set[int], init=False)
+    # Ledgers whose lock may be ours in ZooKeeper though it is not held here.
+    _doubtful: set[int] = field(default_factory=set[int], init=False)
 
     def __contains__(self, ledger_id: int) -> bool:
         """Whether the ledger's lock was taken and not given back."""
@@ -54,9 +53,9 @@ class LedgerLocks:
             return False
         self._doubtful.add(ledger_id)
         try:
-            async with asyncio.timeout(self._answer_timeout_s):
-                await self._coordination.create(
-                    lock_path(ledger_id), self._content, ephemeral=True, make_parents=True
+            async with asyncio.timeout(self.answer_timeout_s):
+                await self.coordination.create(
+                    lock_path(ledger_id), self.content, ephemeral=True, make_parents=True
                 )
         except NodeExists:
             self._doubtful.discard(ledger_id)
@@ -67,14 +66,14 @@ class LedgerLocks:
 
     async def holds(self, ledger_id: int) -> bool:
         """Whether a lock that was taken is still ours, by what ZooKeeper's leader knows."""
-        async with asyncio.timeout(self._answer_timeout_s):
+        async with asyncio.timeout(self.answer_timeout_s):
             stat = await self._ours(ledger_id)
             if stat is None:
                 return False
             # A transaction goes through the leader; the server that answers a read may lag behind.
             # After it this server knows what the leader knew, so the second read counts.
             with suppress(NodeMissing, VersionMismatch):
-                await self._coordination.transaction([Check(lock_path(ledger_id), stat.version)])
+                await self.coordination.transaction([Check(lock_path(ledger_id), stat.version)])
                 return await self._ours(ledger_id) is not None
         return False
 
@@ -82,11 +81,11 @@ class LedgerLocks:
         """Give a lock back, if it is ours; where that fails, ``settle`` tries again."""
         self._taken.discard(ledger_id)
         self._doubtful.add(ledger_id)
-        async with asyncio.timeout(self._answer_timeout_s):
+        async with asyncio.timeout(self.answer_timeout_s):
             stat = await self._ours(ledger_id)
             if stat is not None:
                 with suppress(NodeMissing, VersionMismatch):
-                    await self._coordination.delete(lock_path(ledger_id), version=stat.version)
+                    await self.coordination.delete(lock_path(ledger_id), version=stat.version)
         self._doubtful.discard(ledger_id)
 
     async def settle(self) -> None:
@@ -97,8 +96,8 @@ class LedgerLocks:
     async def _ours(self, ledger_id: int) -> NodeStat | None:
         """The lock's node, where it is of this session and this holder."""
         try:
-            value, stat = await self._coordination.get(lock_path(ledger_id))
+            value, stat = await self.coordination.get(lock_path(ledger_id))
         except NodeMissing:
             return None
-        is_own_session = stat.ephemeral_owner == self._coordination.session_id
-        return stat if is_own_session and value == self._content else None
+        is_own_session = stat.ephemeral_owner == self.coordination.session_id
+        return stat if is_own_session and value == self.content else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 
 from geminga_autorecovery.zookeeper.children import children_of
 from geminga_protocol.records.errors import MalformedRecord
@@ -65,12 +66,12 @@ async def read_mark(coordination: Coordination, ledger_id: int) -> Underreplicat
     return _decode(ledger_id, value)
 
 
+@dataclass(frozen=True, slots=True)
 class UnderreplicationMarks:
     """Marks ledgers and lists marked ones. All methods raise ``CoordinationError``."""
 
-    def __init__(self, coordination: Coordination, clock: Clock) -> None:
-        self._coordination = coordination
-        self._clock = clock
+    coordination: Coordination
+    clock: Clock
 
     async def mark(self, ledger_id: int, missing: Collection[str]) -> None:
         """The ledger lacks copies on these bookies."""
@@ -80,27 +81,27 @@ class UnderreplicationMarks:
             # the mark.
             with suppress(NodeExists, NodeMissing, VersionMismatch):
                 try:
-                    value, stat = await self._coordination.get(path)
+                    value, stat = await self.coordination.get(path)
                 except NodeMissing:
                     mark = self._new_mark(tuple(sorted(missing)))
-                    await self._coordination.create(path, mark.encode(), make_parents=True)
+                    await self.coordination.create(path, mark.encode(), make_parents=True)
                     return
                 mark = _decode(ledger_id, value)
                 known = mark.missing_bookies
                 added = tuple(each for each in sorted(missing) if each not in known)
                 if added:
                     mark = self._new_mark(known + added)
-                await self._coordination.set(path, mark.encode(), version=stat.version)
+                await self.coordination.set(path, mark.encode(), version=stat.version)
                 return
         raise VersionMismatch(path)
 
     async def read(self, ledger_id: int) -> UnderreplicatedLedger | None:
         """A ledger's mark; None where it has none. One that cannot be read names no bookies."""
-        return await read_mark(self._coordination, ledger_id)
+        return await read_mark(self.coordination, ledger_id)
 
     async def ledgers(self) -> list[int]:
         """The ids of all marked ledgers, ascending."""
-        children = self._coordination.children
+        children = self.coordination.children
         directories = [MARKS_PATH]
         for _ in range(MARK_LEVELS):
             directories = [
@@ -112,7 +113,7 @@ class UnderreplicationMarks:
         return sorted(each for each in map(marked_ledger_id, names) if each is not None)
 
     def _new_mark(self, missing: tuple[str, ...]) -> UnderreplicatedLedger:
-        return UnderreplicatedLedger(missing_bookies=missing, marked_at_ms=self._clock.wall_ms())
+        return UnderreplicatedLedger(missing_bookies=missing, marked_at_ms=self.clock.wall_ms())
 
 
 def _decode(ledger_id: int, value: bytes) -> UnderreplicatedLedger:

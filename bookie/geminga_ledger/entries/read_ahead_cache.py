@@ -8,22 +8,23 @@ however long it is kept, and whatever happens to the ledger meanwhile.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 # What an entry costs beside its payload: the bytes object's head, its key, its place in the table.
 ENTRY_OVERHEAD_BYTES = 200
 
 
+@dataclass(eq=False, slots=True)
 class ReadAheadCache:
     """Keeps entries of any ledgers, until they are taken or newer ones need their room."""
 
-    __slots__ = ("_bytes_max", "_entries", "size_bytes")
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        # By ledger and entry, those kept longest in front.
-        self._entries: dict[tuple[int, int], bytes] = {}
-        # What all of them cost, overhead included.
-        self.size_bytes = 0
+    bytes_max: int
+    # By ledger and entry, those kept longest in front.
+    _entries: dict[tuple[int, int], bytes] = field(
+        default_factory=dict[tuple[int, int], bytes], init=False
+    )
+    # What all of them cost, overhead included.
+    size_bytes: int = field(default=0, init=False)
 
     def __contains__(self, at: tuple[int, int]) -> bool:
         return at in self._entries
@@ -35,7 +36,7 @@ class ReadAheadCache:
             self.take(ledger_id, entry_id)
             self._entries[ledger_id, entry_id] = payload
             self.size_bytes += len(payload) + ENTRY_OVERHEAD_BYTES
-        while self.size_bytes > self._bytes_max:
+        while self.size_bytes > self.bytes_max:
             self.take(*next(iter(self._entries)))
 
     def take(self, ledger_id: int, entry_id: int) -> bytes | None:

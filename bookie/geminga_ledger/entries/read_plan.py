@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 # Entries that have no more than this together may all be requested at once: the largest entry there
 # can be (5 MiB) and the small ones of its window.
@@ -33,20 +34,18 @@ UNKNOWN_ENTRY_BYTES = 64 * 1024
 LENGTHS_MAX = 64
 
 
+@dataclass(eq=False, slots=True)
 class ReadPlan:
     """What is known of the sizes of one ledger's entries, and what to request.
 
     At most ``in_flight_max`` neighbours are requested at once.
     """
 
-    __slots__ = ("_entry_bytes", "_in_flight_max", "_lengths")
-
-    def __init__(self, in_flight_max: int) -> None:
-        self._in_flight_max = in_flight_max
-        # By entry: the payload bytes of all up to and with it.
-        self._lengths: dict[int, int] = {}
-        # What an entry has on the average where entries were read last; 0 before that.
-        self._entry_bytes = 0
+    in_flight_max: int
+    # By entry: the payload bytes of all up to and with it.
+    _lengths: dict[int, int] = field(default_factory=dict[int, int], init=False)
+    # The average size of an entry where entries were read last; 0 before that.
+    _entry_bytes: int = field(default=0, init=False)
 
     def note_end(self, last_entry: int, length_bytes: int) -> None:
         """The ledger has ``length_bytes`` up to ``last_entry``; 0: not known."""
@@ -75,7 +74,7 @@ class ReadPlan:
         sure, fitting, reach = self._known(wanted, room_bytes)
         if sure:
             # All that surely fit into the room, or so many as probably do.
-            count = min(max(fitting, min(sure, self._seeming(room_bytes))), self._in_flight_max)
+            count = min(max(fitting, min(sure, self._seeming(room_bytes))), self.in_flight_max)
             # A little less than a window, which mixed sizes would pass every other time.
             window = self._seeming(window_bytes - window_bytes // 8)
             end = min(count + window, max(reach, count)) if window > BLIND_ENTRIES_MAX else count
@@ -89,7 +88,7 @@ class ReadPlan:
     def _seeming(self, size_bytes: int) -> int:
         """How many entries probably have that many bytes, by the average."""
         entry_bytes = self._entry_bytes or UNKNOWN_ENTRY_BYTES
-        return min(max(size_bytes // entry_bytes, 1), self._in_flight_max)
+        return min(max(size_bytes // entry_bytes, 1), self.in_flight_max)
 
     def _known(self, wanted: Sequence[int], room_bytes: int) -> tuple[int, int, int]:
         """How many of ``wanted`` have surely no more than ``SURE_BYTES_MAX`` together, how many

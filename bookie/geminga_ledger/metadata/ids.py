@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import dataclass
 
 from geminga_ledger.errors import LedgerIdsExhausted
 from geminga_protocol.records.ledger_metadata import ID_GENERATOR_PATH, LONG_ID_GENERATOR_PATH
@@ -31,17 +32,17 @@ _HIGH_DIRECTORY = LONG_ID_GENERATOR_PATH + "/HOB-{:010d}"
 _HIGH_NAME = re.compile(r"HOB-(\d{10})", re.ASCII)
 
 
+@dataclass(frozen=True, slots=True)
 class LedgerIds:
     """Gives ids that no other writer of the cluster is given."""
 
-    def __init__(self, coordination: Coordination) -> None:
-        self._coordination = coordination
+    coordination: Coordination
 
     async def next_id(self) -> int:
         """A new id. Raises ``LedgerIdsExhausted``, ``CoordinationError``."""
         # The directory of long ids exists once the short counter was used up: then that need not be
         # counted on.
-        if await self._coordination.exists(LONG_ID_GENERATOR_PATH) is None:
+        if await self.coordination.exists(LONG_ID_GENERATOR_PATH) is None:
             number = await self._count(ID_GENERATOR_PATH)
             if number is not None:
                 return number
@@ -50,7 +51,7 @@ class LedgerIds:
     async def _next_long_id(self) -> int:
         """A number above 2**32: a directory's name is the high half, its counter the low one."""
         try:
-            names = await self._coordination.children(LONG_ID_GENERATOR_PATH)
+            names = await self.coordination.children(LONG_ID_GENERATOR_PATH)
         except NodeMissing:
             names = []
         highs = sorted(int(match[1]) for match in map(_HIGH_NAME.fullmatch, names) if match)
@@ -60,7 +61,7 @@ class LedgerIds:
             if low is not None:
                 for old in highs[:-HIGH_DIRECTORIES_KEPT]:
                     try:
-                        await self._coordination.delete(_HIGH_DIRECTORY.format(old))
+                        await self.coordination.delete(_HIGH_DIRECTORY.format(old))
                     except CoordinationError:
                         continue  # another writer deleted it, or uses it; the next id tries again
                 return high << 32 | low
@@ -70,12 +71,12 @@ class LedgerIds:
     async def _count(self, directory: str) -> int | None:
         """The next number of a directory's counter; None when it is used up."""
         prefix = f"{directory}/{_ID_PREFIX}"
-        path = await self._coordination.create(
+        path = await self.coordination.create(
             prefix, ephemeral=True, sequential=True, make_parents=True
         )
         number = int(path.removeprefix(prefix))
         try:
-            await self._coordination.delete(path)
+            await self.coordination.delete(path)
         except CoordinationError as error:
             # It goes with the session; the number is ours either way.
             log.info("id node left", extra={"path": path, "error": str(error)})

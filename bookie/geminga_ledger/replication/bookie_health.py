@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass, field
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class BookieHealth:
     """What is remembered of all bookies. Grows with the bookies there ever were: tens."""
 
-    def __init__(
-        self, *, doubt_s: float, errors_max: int, interval_s: float, quarantine_s: float
-    ) -> None:
-        self._doubt_s = doubt_s
-        self._errors_max = errors_max
-        self._interval_s = interval_s
-        self._quarantine_s = quarantine_s
-        # By bookie: when it last gave a reason for doubt, the times of its newest errors, and when
-        # its quarantine began.
-        self._doubted_at_s: dict[str, float] = {}
-        self._errors: dict[str, deque[float]] = {}
-        self._quarantined_at_s: dict[str, float] = {}
+    # How long a doubt lasts.
+    doubt_s: float
+    # So many errors within the interval bring a bookie into quarantine, for so long.
+    errors_max: int
+    interval_s: float
+    quarantine_s: float
+    # By bookie: when it last gave a reason for doubt, the times of its newest errors, and when its
+    # quarantine began.
+    _doubted_at_s: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    _errors: dict[str, deque[float]] = field(default_factory=dict[str, deque[float]], init=False)
+    _quarantined_at_s: dict[str, float] = field(default_factory=dict[str, float], init=False)
 
     def doubt(self, bookie_id: str, now_s: float) -> None:
         """The bookie was slow, or gave a damaged copy."""
@@ -41,10 +42,10 @@ class BookieHealth:
         Returns whether it is in quarantine from now on, and was not before.
         """
         self.doubt(bookie_id, now_s)
-        errors = self._errors.setdefault(bookie_id, deque(maxlen=self._errors_max))
+        errors = self._errors.setdefault(bookie_id, deque(maxlen=self.errors_max))
         errors.append(now_s)
         # The oldest of the newest ``errors_max`` errors decides.
-        if len(errors) < self._errors_max or now_s - errors[0] > self._interval_s:
+        if len(errors) < self.errors_max or now_s - errors[0] > self.interval_s:
             return False
         # The next quarantine needs as many errors again.
         errors.clear()
@@ -59,8 +60,8 @@ class BookieHealth:
     def doubted_at_s(self, bookie_id: str, now_s: float) -> float:
         """When it last gave a reason for doubt; minus infinity where it is not in doubt now."""
         doubted_at_s = self._doubted_at_s.get(bookie_id, -math.inf)
-        return doubted_at_s if now_s - doubted_at_s < self._doubt_s else -math.inf
+        return doubted_at_s if now_s - doubted_at_s < self.doubt_s else -math.inf
 
     def is_quarantined(self, bookie_id: str, now_s: float) -> bool:
         """Whether new ledgers should be placed elsewhere."""
-        return now_s - self._quarantined_at_s.get(bookie_id, -math.inf) < self._quarantine_s
+        return now_s - self._quarantined_at_s.get(bookie_id, -math.inf) < self.quarantine_s

@@ -14,6 +14,8 @@ have confirmed it and lost it since, with the end of its journal or behind a dis
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.records.ledger_metadata import NO_ENTRY
@@ -37,18 +39,18 @@ def is_absence(return_code: int) -> bool:
     return return_code in _ABSENT
 
 
+@dataclass(eq=False, slots=True)
 class LastEntryVotes:
     """Collects what the bookies of one ensemble answer about their newest entry."""
 
-    def __init__(self, quorum: Quorum) -> None:
-        self._quorum = quorum
-        # The bookies whose answers count, by slot.
-        self.heard: set[int] = set()
-        # The highest last-add-confirmed that any of the entries carries; -1 for none.
-        self.last_confirmed = NO_ENTRY
-        # The ledger's length in the entry that carries it: it may count entries that follow
-        # ``last_confirmed``.
-        self.length_bytes = 0
+    quorum: Quorum
+    # The bookies whose answers count, by slot.
+    heard: set[int] = field(default_factory=set[int], init=False)
+    # The highest last-add-confirmed that any of the entries carries; -1 for none.
+    last_confirmed: int = field(default=NO_ENTRY, init=False)
+    # The ledger's length in the entry that carries it: it may count entries that follow
+    # ``last_confirmed``.
+    length_bytes: int = field(default=0, init=False)
 
     def found(self, bookie: int, last_confirmed: int, length_bytes: int) -> None:
         """``bookie`` has an entry, which was sent when the ledger was confirmed up to there."""
@@ -67,7 +69,7 @@ class LastEntryVotes:
 
         Where the requests fenced, no writer gets an entry confirmed any more from then on.
         """
-        return self._quorum.is_covered(self.heard)
+        return self.quorum.is_covered(self.heard)
 
 
 def recovery_start(votes_last_confirmed: int, first_entry_of_last_fragment: int) -> int:

@@ -8,19 +8,20 @@ So a periodic check compares the last answers of each bookie with those of the c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 Answers = Sequence[int]
 """Entry ids that one read brought from a bookie. Only its identity matters here."""
 
 
+@dataclass(eq=False, slots=True)
 class StallDetector:
     """Remembers, for each bookie of an ensemble, since when it has answered nothing."""
 
-    __slots__ = ("_seen",)
-
-    def __init__(self) -> None:
-        # By bookie: its last answers at the check before, and when they were first seen.
-        self._seen: dict[int, tuple[Answers, float]] = {}
+    # By bookie: its last answers at the check before, and when they were first seen.
+    _seen: dict[int, tuple[Answers, float]] = field(
+        default_factory=dict[int, tuple[Answers, float]], init=False
+    )
 
     def silent_s(self, bookie: int, last: Answers, now_s: float, *, owes: bool) -> float:
         """For how long ``bookie`` has owed answers without giving any, in whole checks.

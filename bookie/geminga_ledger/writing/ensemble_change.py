@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from geminga_ledger.config import LedgerConfig
@@ -54,6 +55,7 @@ Commit = Callable[[tuple[str, ...]], Awaitable[None]]
 ``LedgerError`` where the ledger is not ours to change (any more), ``CoordinationError``."""
 
 
+@dataclass(eq=False, slots=True)
 class EnsembleChange:
     """Keeps one pipeline's ensemble working. At most one change is under way at a time.
 
@@ -61,49 +63,39 @@ class EnsembleChange:
     both alive until the garbage collector runs.
     """
 
-    __slots__ = ("_bookies", "_commit", "_config", "_counters", "_purpose", "_task")
-
-    def __init__(
-        self,
-        bookies: Bookies,
-        purpose: Purpose,
-        commit: Commit,
-        *,
-        counters: LedgerCounters,
-        config: LedgerConfig,
-    ) -> None:
-        self._bookies = bookies
-        self._purpose = purpose
-        self._commit = commit
-        self._counters = counters
-        self._config = config
-        # The change that is under way.
-        self._task: asyncio.Task[object] | None = None
+    bookies: Bookies
+    # Of the connections to newcomers.
+    purpose: Purpose
+    commit: Commit
+    counters: LedgerCounters = field(kw_only=True)
+    config: LedgerConfig = field(kw_only=True)
+    # The change that is under way.
+    task: asyncio.Task[object] | None = field(default=None, init=False)
 
     @property
     def is_under_way(self) -> bool:
         """Whether a bookie is being replaced."""
-        return self._task is not None
+        return self.task is not None
 
     def replace_failing(self, pipeline: AddPipeline) -> None:
         """Begin to replace the pipeline's failing bookies, unless a change is under way already."""
-        if self._task is not None or pipeline.is_over:
+        if self.task is not None or pipeline.is_over:
             return
         chosen = self._choose(pipeline)
         if chosen:
-            self._counters.ensemble_changes += 1
+            self.counters.ensemble_changes += 1
             work = self._replace_all(pipeline, chosen)
             name = f"change ensemble of ledger {pipeline.ledger_id}"
-            self._task = self._bookies.links.spawn(work, name=name)
+            self.task = self.bookies.links.spawn(work, name=name)
         else:
             pipeline.no_replacement()
 
     def stop(self) -> None:
         """Leave the ensemble as it is, for good. A request to ZooKeeper that is on its way may
         still change the metadata."""
-        task, self._task = self._task, None
+        task, self.task = self.task, None
         # The commit is a method of the pipeline's owner: it would keep what is over alive.
-        self._commit = _change_nothing
+        self.commit = _change_nothing
         # The change itself may be what ends the pipeline (``_replace_all`` fails it): it runs on.
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -112,7 +104,7 @@ class EnsembleChange:
         """A bookie for each failing slot that one can be found for."""
         if not pipeline.failing:
             return {}
-        return self._bookies.replacements(pipeline.ensemble, pipeline.failing, pipeline.quorum)
+        return self.bookies.replacements(pipeline.ensemble, pipeline.failing, pipeline.quorum)
 
     async def _replace_all(self, pipeline: AddPipeline, chosen: dict[int, str]) -> None:
         """Replace bookies until none fails, or until no other one can be reached."""
@@ -131,15 +123,15 @@ class EnsembleChange:
             return
         finally:
             # ``stop`` may have taken the task out already.
-            if self._task is asyncio.current_task():
-                self._task = None
+            if self.task is asyncio.current_task():
+                self.task = None
         if pipeline.failing:
             pipeline.no_replacement()
 
     async def _reach(self, chosen: Mapping[int, str]) -> dict[int, BookieLink]:
         """Those of the chosen that can be connected to; the others count as down from now on."""
         links = {
-            slot: self._bookies.links.link(bookie_id, self._purpose)
+            slot: self.bookies.links.link(bookie_id, self.purpose)
             for slot, bookie_id in chosen.items()
         }
         attempts = (link.connected() for link in links.values())
@@ -157,19 +149,19 @@ class EnsembleChange:
         names = {slot: link.bookie_id for slot, link in newcomers.items()}
         ensemble = tuple(names.get(slot, bookie_id) for slot, bookie_id in enumerate(before))
         pipeline.retire(newcomers)
-        pause = asyncio.get_running_loop().call_later(self._config.change_pause_s, pipeline.release)
+        pause = asyncio.get_running_loop().call_later(self.config.change_pause_s, pipeline.release)
         try:
             # An attempt whose answer was lost may have changed the metadata. Only ZooKeeper knows,
             # so neither the old ensemble nor the new one is sure until it answers: ask on.
             while not pipeline.is_over:
                 try:
-                    await self._commit(ensemble)
+                    await self.commit(ensemble)
                 except CoordinationError as error:
                     log.warning(
                         "ensemble change waits",
                         extra={"ledger": pipeline.ledger_id, "error": str(error)},
                     )
-                    await asyncio.sleep(self._config.retry_limit_s)
+                    await asyncio.sleep(self.config.retry_limit_s)
                 else:
                     break
         finally:
@@ -177,7 +169,7 @@ class EnsembleChange:
         if pipeline.is_over:
             return
         pipeline.admit(newcomers)
-        self._counters.bookies_replaced += len(newcomers)
+        self.counters.bookies_replaced += len(newcomers)
         log.info(
             "bookies replaced",
             extra={

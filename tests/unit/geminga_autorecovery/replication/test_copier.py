@@ -58,7 +58,7 @@ async def copy(
 ) -> WorkerCounters:
     async with copier_of(cluster, config) as copier:
         await copier.copy(STORED, FaultyFragment(FRAGMENT, findings), replacements)
-        return copier._counters
+        return copier.counters
 
 
 async def test_the_new_bookie_gets_what_belonged_on_the_old_one() -> None:
