@@ -111,6 +111,7 @@ class Ledgers(Service):
             write_quorum or config.write_quorum,
             ack_quorum or config.ack_quorum,
         )
+        # Before an id is taken: a creation that waits for bookies in vain leaves nothing behind.
         if ensemble is None:
             ensemble = await self._new_ensemble(quorum)
         stored = await self._store.create(

@@ -92,6 +92,7 @@ class Election(Service):
                 await self._serve()
             except CoordinationError as error:
                 log.info("election goes on later", extra={"error": str(error)})
+            # Also after a lost term: work that fails at once must not be begun in a tight loop.
             await asyncio.sleep(self._retry_s)
 
     async def _leave(self) -> None:
@@ -111,6 +112,7 @@ class Election(Service):
             before = await self._vote_before_ours()
             if before is None:
                 if await self._take_leader_node():
+                    # As BookKeeper does: tools read the auditor's name there.
                     await self._coordination.set(VOTES_PATH, encode_vote(self._bookie_id))
                     return
             else:
@@ -194,6 +196,7 @@ class Election(Service):
         stat = await self._watches.exists(LEADER_PATH)
         if stat is not None:
             return stat.ephemeral_owner == self._coordination.session_id
+        # Between the two another daemon may have taken it; the watch of ``exists`` then fires.
         try:
             await self._coordination.create(
                 LEADER_PATH, encode_leader(self._bookie_id), ephemeral=True
@@ -217,6 +220,7 @@ class Election(Service):
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
+            # It went with the session.
             self._vote = None
         elif state is SessionState.DOUBTFUL and self._working is not None:
             # Our session may expire unnoticed, and another daemon be elected.

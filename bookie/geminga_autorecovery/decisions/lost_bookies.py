@@ -40,6 +40,8 @@ class LostBookies:
         if self.lost and self.lost <= available:
             self._cancel()
             self.lost = frozenset()
+        # Where only some are back, all count as lost until the audit, which looks anew which are
+        # registered.
         self.lost |= self._known - available
         self._known -= self.lost
         if not self.lost:
@@ -55,6 +57,7 @@ class LostBookies:
 
     def delay_changed(self, delay_s: float, *, is_same: bool, now_s: float) -> None:
         """An operator wrote the delay; writing it unchanged asks for an audit at once."""
+        # A grace under way ends with the old delay, and counts as cancelled.
         if delay_s <= 0 or is_same:
             self._cancel()
             self.audit_at_s = now_s

@@ -22,6 +22,7 @@ async def require_known(bookie_id: str, coordination: Coordination, store: Ledge
     known = await named_bookies(coordination)
     if bookie_id in known:
         return
+    # Directory by directory: this ends with the first ledger that names the bookie.
     for directory in await ledger_directories(coordination):
         if await still_on(bookie_id, await ledgers_in(coordination, directory), store):
             return

@@ -43,6 +43,7 @@ class TakeOvers(Service):
         self._random = random
         self._config = config
         self._by_password: dict[bytes, Ledgers] = {}
+        # What is opened later is closed with this service.
         self._stack: AsyncExitStack | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:

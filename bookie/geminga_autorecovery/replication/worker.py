@@ -149,6 +149,7 @@ class ReplicationWorker(Service):
             self._let_go(claim, delay_s, is_unclosed=is_unclosed),
             name=f"ledger {ledger_id} put off",
         )
+        # Also when it is cancelled, as it is when the service closes.
         task.add_done_callback(lambda _: self._deferred_room.release())
         return True
 

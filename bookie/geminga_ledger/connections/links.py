@@ -199,26 +199,23 @@ class BookieLink(LinkBase[V2Connection]):
                         listener.bookie_unreachable(bookie)
                     await asyncio.sleep(self._backoff.next_s())
                 else:
-                    self._use(transport)
+                    transport.set_write_buffer_limits(high=self._config.write_buffer_bytes_high)
+                    self._connected_at_s = self._clock.monotonic()
+                    # Before the writers: what they send now must leave over this connection.
+                    self.outbox.attach(transport)
+                    # Writers first: what they send again is older than what waiters will ask for.
+                    for listener, bookie in list(self._adders.values()):
+                        listener.bookie_connected(bookie)
+                    waiters, self._waiters = self._waiters, []
+                    for waiter in waiters:
+                        if not waiter.done():
+                            waiter.set_result(None)
         except Exception as error:
             # A mistake of ours ends this task: waiters must not wait for it for good.
             self._fail_waiters(BookieUnavailable(self.bookie_id, f"connecting failed: {error!r}"))
             raise
         finally:
             self._connecting = None
-
-    def _use(self, transport: asyncio.Transport) -> None:
-        transport.set_write_buffer_limits(high=self._config.write_buffer_bytes_high)
-        self._connected_at_s = self._clock.monotonic()
-        # Before the writers: what they send now must leave over this connection.
-        self.outbox.attach(transport)
-        # Writers first: what they send again is older than what waiters will ask for.
-        for listener, bookie in list(self._adders.values()):
-            listener.bookie_connected(bookie)
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     def _fail_waiters(self, error: BookieUnavailable) -> None:
         waiters, self._waiters = self._waiters, []

@@ -110,6 +110,7 @@ class V2Connection(BookieStream):
 
     def pause_writing(self) -> None:
         """The transport's buffer is full (``asyncio.Protocol``)."""
+        # The outbox outlives this stream: a retired one must not stop the next.
         if self._is_live:
             self._outbox.pause()
 

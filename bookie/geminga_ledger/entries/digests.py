@@ -56,6 +56,7 @@ and the entry's (or ``ANY_ENTRY``). Raises ``EntryDigestMismatch``."""
 
 def payload_decoder(digest_type: DigestType, password: bytes) -> Decode:
     """Takes the payload out of the entries of a ledger."""
+    # HOT: the usual digest has a function of its own.
     if digest_type is DigestType.CRC32C:
         return decode_entry
     return _Decoder(digest_type, password).payload
@@ -134,6 +135,7 @@ class _Decoder:
         return found, last_confirmed, length
 
     def _compute(self, header: bytes, payload: bytes) -> bytes:
+        # A CRC goes on from that of the header, so that the payload need not be copied.
         if self._digest_type is DigestType.CRC32C:
             crc: int = crc32c(payload, crc32c(header))
             return crc.to_bytes(self._digest_bytes, "big")

@@ -55,6 +55,7 @@ class ReadPlan:
 
     def note_length(self, entry_id: int, length: int) -> None:
         """The ledger has ``length`` bytes up to and with the entry."""
+        # To the end, also where it was known already: the front is forgotten first.
         lengths = self._lengths
         lengths.pop(entry_id, None)
         lengths[entry_id] = length

@@ -142,6 +142,7 @@ class LastEntryPoll:
         self._await_no_more(bookie)
 
     def _await_no_more(self, bookie: int) -> None:
+        # Enough have answered, or no further answer can come.
         self._awaited.discard(bookie)
         if self.votes.is_decided or not self._awaited:
             self._finished.set()

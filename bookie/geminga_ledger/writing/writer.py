@@ -92,6 +92,7 @@ class LedgerWriter(AddPipeline):
         async with self._closing:
             if self._is_closed:
                 return
+            # All confirmed, or failed: then the end is where it was confirmed.
             await self.drained()
             if isinstance(self.failure, LedgerFenced):
                 raise LedgerFenced(self.ledger_id) from self.failure
