@@ -24,7 +24,7 @@ from geminga_ledger import (
     NoSuchEntry,
     NoSuchLedger,
 )
-from geminga_ledger.writing.listener import NOBODY
+from geminga_ledger.writing.listener import NO_LISTENER
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_simulation.clock import SimulatedClock
@@ -92,14 +92,14 @@ class MemoryWriter:
         """What is on its way is never heard of."""
         self._refusal = self._refusal or LedgerClosed(self.ledger_id)
         self.is_detached = True
-        self._listener = NOBODY
+        self._listener = NO_LISTENER
 
     async def close(self) -> None:
         if self._refusal is None:
             self._refusal = LedgerClosed(self.ledger_id)
         await self._drained.wait()
         self.is_closed = True
-        self._listener = NOBODY
+        self._listener = NO_LISTENER
 
 
 class MemoryReader:
