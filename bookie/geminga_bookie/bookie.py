@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.counters import Counters
+from geminga_bookie.decisions.disk_space import SpaceVerdict
 from geminga_bookie.disks.directories import Directories, Directory
 from geminga_bookie.disks.identity import establish_identity
-from geminga_bookie.disks.space import SpaceVerdict
 from geminga_bookie.disks.space_watch import SpaceWatch
+from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.errors import UnknownFormat
-from geminga_bookie.formats.journal_v1 import Fence, decode_body
+from geminga_bookie.formats.index_v2 import FORMAT_VERSION, Counts
+from geminga_bookie.formats.journal_v1 import JOURNAL_BEGINNING, Fence, JournalMark, decode_body
 from geminga_bookie.garbage.collector import Collector
 from geminga_bookie.garbage.compaction import Compactor
+from geminga_bookie.index.index import Change, Index, SortedStore
 from geminga_bookie.journal.journal import Journal
-from geminga_bookie.journal.journals import Recorder, SpreadJournals, in_order
-from geminga_bookie.journal.mark import JOURNAL_BEGINNING, JournalMark
+from geminga_bookie.journal.journals import JournalWriter, SpreadJournals, ordered_directories
 from geminga_bookie.journal.replay import Replay
 from geminga_bookie.registration import Registration
+from geminga_bookie.sessions.back_pressure import MemoryBackPressure
 from geminga_bookie.sessions.context import DiskSpace, SessionContext
-from geminga_bookie.sessions.intake import Intake
 from geminga_bookie.sessions.long_polls import LongPolls
 from geminga_bookie.sessions.session import Session
 from geminga_bookie.storage.checkpoint import FULL_ERRORS, READ_ONLY_REASON, Checkpointer
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import FORMAT_VERSION, Change, Counts, Index, SortedStore
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.lost_logs import forget_lost_logs
 from geminga_bookie.storage.rebuild import rebuild_index
@@ -124,7 +124,7 @@ class Bookie(Service):
         self.compactor = Compactor(
             self.storage, self.checkpointer, bytes_per_s=config.compaction_bytes_per_s
         )
-        self.intake = Intake(self._is_memory_full)
+        self.back_pressure = MemoryBackPressure(self._is_memory_full)
         self.limits = ConnectionLimits(config.connections)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -180,7 +180,7 @@ class Bookie(Service):
 
     async def _replays(self) -> dict[Directory, Replay]:
         """What is to be replayed of each journal, by its directory, in the journals' order."""
-        directories = await in_order(self.journal_directories)
+        directories = await ordered_directories(self.journal_directories)
         marks = self._index.journal_marks() or (JOURNAL_BEGINNING,) * len(directories)
         self._replayed = list(marks)
         replays = {
@@ -279,7 +279,7 @@ class Bookie(Service):
             storage=self.storage,
             journal=self._recorder(),
             counters=self.counters,
-            intake=self.intake,
+            back_pressure=self.back_pressure,
             limits=self.limits,
             last_confirmed=last_confirmed,
             long_polls=self.long_polls,
@@ -299,10 +299,10 @@ class Bookie(Service):
 
     async def _close_sessions(self) -> None:
         """Take nothing more, answer what is pending, then close every connection."""
-        self.intake.close()
+        self.back_pressure.close()
         for journal in self.journals:
             await journal.drain()
-        await self.intake.disconnect(self.config.close_timeout_s)
+        await self.back_pressure.disconnect(self.config.close_timeout_s)
 
     def tell_http(self, port: int) -> None:
         """Let the bookie's registration say where its HTTP is, under upstream's name for it."""
@@ -336,7 +336,7 @@ class Bookie(Service):
         """The journal; where there are several, the first."""
         return self.journals[0]
 
-    def _recorder(self) -> Recorder:
+    def _recorder(self) -> JournalWriter:
         return self.journals[0] if len(self.journals) == 1 else SpreadJournals(self.journals)
 
     def _journal_marks(self) -> Sequence[JournalMark]:
@@ -368,11 +368,11 @@ class Bookie(Service):
     def _adds_came(self) -> None:
         self.checkpointer.review()
         if self._is_memory_full():
-            self.intake.review()
+            self.back_pressure.review()
 
     def _memory_freed(self) -> None:
-        if self.intake.is_held:
-            self.intake.review()
+        if self.back_pressure.is_held:
+            self.back_pressure.review()
 
     def _journal_failed(self, _error: OSError) -> None:
         self.storage.refuse_adds(JOURNAL_FAILED)

@@ -59,12 +59,14 @@ class BookieMetrics:
         yield "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", forced
         waiting = sum(len(journal.forming.waiters) for journal in journals)
         yield "bookie_journal_JOURNAL_CB_QUEUE_SIZE", waiting
+        # Connections whose sockets are not read for now: their requests wait there.
+        blocked = len(bookie.back_pressure) * bookie.back_pressure.is_held
         unanswered = sum(journal.unanswered_entries for journal in journals)
         yield "bookkeeper_server_ADD_ENTRY_IN_PROGRESS", unanswered
-        yield "bookkeeper_server_ADD_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
+        yield "bookkeeper_server_ADD_ENTRY_BLOCKED", blocked
         yield "bookkeeper_server_READ_ENTRY_IN_PROGRESS", counters.reads_in_progress
-        yield "bookkeeper_server_READ_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
-        yield "geminga_bookie_connections", len(bookie.intake)
+        yield "bookkeeper_server_READ_ENTRY_BLOCKED", blocked
+        yield "geminga_bookie_connections", len(bookie.back_pressure)
         yield "geminga_bookie_connections_max", bookie.limits.connections_max
 
     def _counters(self) -> Iterator[Value]:
@@ -87,7 +89,7 @@ class BookieMetrics:
         yield "geminga_bookie_v3_requests_total", counters.v3_requests
         yield "geminga_bookie_faulty_connections_total", counters.connections_faulty
         yield "geminga_bookie_refused_connections_total", sum(bookie.limits.refused.values())
-        yield "geminga_bookie_backpressure_total", bookie.intake.holds
+        yield "geminga_bookie_backpressure_total", bookie.back_pressure.holds
         yield "geminga_bookie_journal_groups_total", sum(journal.groups for journal in journals)
         yield "geminga_bookie_background_faults_total", bookie.background_faults
         yield "geminga_bookie_checkpoints_total", bookie.checkpointer.done

@@ -20,10 +20,10 @@ from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.app import ROUTINE_PATHS, BookieAdmin
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig
-from geminga_bookie.disks.paths import require_usable
+from geminga_bookie.disks.directories import require_usable
 from geminga_bookie.errors import BookieError
+from geminga_bookie.index.rocks_store import INDEX_DIRECTORY, open_index
 from geminga_bookie.metrics import BookieMetrics
-from geminga_bookie.storage.rocks_store import INDEX_DIRECTORY, open_index
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.coordination import Coordination

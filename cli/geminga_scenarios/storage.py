@@ -17,8 +17,8 @@ from geminga_autorecovery.autorecovery import AutoRecovery
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig, GarbageConfig
-from geminga_bookie.storage.index import Index
-from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_bookie.index.index import Index
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 from geminga_cluster.brokers import LivingBrokers
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_protocol.records.errors import MalformedRecord
+from geminga_proxy.addresses.broker_view import BrokerView
 from geminga_proxy.config import ProxyConfig
-from geminga_proxy.errors import TargetRefused
-from geminga_proxy.targets import Target
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_runtime.service import Service
 
@@ -29,43 +26,6 @@ log = logging.getLogger(__name__)
 GATHER_S = 0.1
 # After ZooKeeper could not be asked.
 RETRY_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerView:
-    """The brokers there are.
-
-    ``service_urls`` are asked what clients ask; ``web_urls`` get REST requests. ``targets`` are all
-    addresses of living brokers, None where they are not known.
-    """
-
-    service_urls: tuple[str, ...] = ()
-    web_urls: tuple[str, ...] = ()
-    targets: frozenset[Target] | None = None
-
-    @classmethod
-    def of_records(cls, records: Iterable[LocalBrokerData], *, is_tls: bool = False) -> BrokerView:
-        """The view of the brokers that registered themselves with ``records``; with ``is_tls`` by
-        their addresses with TLS."""
-        service_urls: list[str] = []
-        web_urls: list[str] = []
-        targets: set[Target] = set()
-        for record in records:
-            listeners = record.advertised_listeners.values()
-            if is_tls:
-                service_url, web_url = record.pulsar_service_url_tls, record.web_service_url_tls
-                advertised = [each.broker_service_url_tls for each in listeners]
-            else:
-                service_url, web_url = record.pulsar_service_url, record.web_service_url
-                advertised = [each.broker_service_url for each in listeners]
-            if service_url:
-                service_urls.append(service_url)
-            if web_url:
-                web_urls.append(web_url)
-            for url in filter(None, (service_url, *advertised)):
-                with suppress(TargetRefused):  # of an address that cannot be, there is no client
-                    targets.add(Target.parse(url))
-        return cls(tuple(service_urls), tuple(web_urls), frozenset(targets))
 
 
 class Brokers(Protocol):

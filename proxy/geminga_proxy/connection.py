@@ -34,12 +34,12 @@ from geminga_protocol.pulsar.commands import (
     parse_command,
 )
 from geminga_protocol.pulsar.features import PROXY_FEATURES, SERVER_VERSION, agreed_version
+from geminga_proxy.addresses.targets import Target, TargetRules
 from geminga_proxy.brokers import Brokers
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.errors import TargetRefused
 from geminga_proxy.lookups import QUESTIONS, Lookups
 from geminga_proxy.splice import Splice, Splices
-from geminga_proxy.targets import Target, TargetRules
 from geminga_runtime.network import Network
 from geminga_server.connection_limits import ConnectionLimits, Limit
 

@@ -10,13 +10,13 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
+from geminga_proxy.addresses.targets import Target, TargetRules
 from geminga_proxy.brokers import Brokers
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.connection import ClientConnection, ConnectionContext
 from geminga_proxy.errors import NoBroker
 from geminga_proxy.lookups import Lookups
 from geminga_proxy.splice import Splices
-from geminga_proxy.targets import Target, TargetRules
 from geminga_runtime.network import Listener, Network
 from geminga_runtime.service import Service
 from geminga_server.connection_limits import ConnectionLimits

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.journal.journals import SpreadJournals
-from geminga_bookie.sessions.intake import Intake
-from geminga_bookie.sessions.later_answers import LaterAnswers
+from geminga_bookie.sessions.back_pressure import MemoryBackPressure
+from geminga_bookie.sessions.deferred_answers import DeferredAnswers
 from geminga_bookie.sessions.long_polls import LongPolls
-from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.ledgers import LedgerTable
 from geminga_bookie.storage.read_cache import ReadCache
@@ -73,11 +73,11 @@ Judge = Callable[..., bool]
 PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
     (
         Overflow.MEMORY,
-        Intake,
+        MemoryBackPressure,
         "review",
-        lambda intake, *_: intake.is_held and not intake._is_closed,
+        lambda pressure, *_: pressure.is_held and not pressure._is_closed,
     ),
-    (Overflow.READS, LaterAnswers, "_add", lambda queue, *_: queue.is_full),
+    (Overflow.READS, DeferredAnswers, "_add", lambda queue, *_: queue.is_full),
     (Overflow.LEDGERS, LedgerTable, "_keep", lambda table, *_: len(table) >= table._ledgers_max),
     (Overflow.READ_AHEAD, ReadCache, "_drop_oldest", lambda *_: True),
     (

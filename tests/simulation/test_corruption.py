@@ -28,9 +28,9 @@ from tests.simulation.spoiling import AT_REST_S, cut_entries_short, spoil_last_e
 from tests.simulation.test_autorecovery import close_all, until_whole
 from tests.simulation.test_garbage import Deleting
 
+from geminga_bookie.decisions.garbage import logs_to_compact
 from geminga_bookie.formats import entry_log_v1, journal_v1, log_list_v1
-from geminga_bookie.garbage.garbage import logs_to_compact
-from geminga_bookie.storage.index import Index
+from geminga_bookie.index.index import Index
 from geminga_ledger import LedgerError
 from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import Sizes

@@ -21,7 +21,7 @@ from tests.simulation.owner import READ_BYTES, RETRY_S, Owner, keep_up
 from tests.simulation.seeds import first_seeds
 from tests.simulation.test_ledgers import recover_and_read_all
 
-from geminga_bookie.storage.index import Index
+from geminga_bookie.index.index import Index
 from geminga_ledger import LedgerError, Ledgers
 from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import IMPATIENT, Sizes

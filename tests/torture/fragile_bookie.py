@@ -18,7 +18,7 @@ def main() -> int:
     """Run the bookie as it is, its files aside: each stands in one place of the original."""
     with (
         patch("geminga_bookie.part.FileDisk", FragileDisk),
-        patch("geminga_bookie.storage.rocks_store.RocksStore", FragileStore),
+        patch("geminga_bookie.index.rocks_store.RocksStore", FragileStore),
     ):
         return bookie.main(sys.argv[1:])
 

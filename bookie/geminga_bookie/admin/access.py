@@ -16,7 +16,7 @@ from random import Random
 
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.repair import LedgerRepair
-from geminga_bookie.admin.messages import Refused
+from geminga_bookie.admin.documents.messages import Refused
 from geminga_bookie.bookie import Bookie
 from geminga_ledger import LedgerConfig, Ledgers
 from geminga_ledger.registry import BookieRegistry

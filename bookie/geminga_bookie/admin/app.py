@@ -11,7 +11,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.messages import (
+from geminga_bookie.admin.documents.messages import (
     Answer,
     Refused,
     Request,

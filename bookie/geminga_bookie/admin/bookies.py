@@ -16,8 +16,8 @@ from geminga_autorecovery.live_bookies import read_live_bookies
 from geminga_autorecovery.marks import Marks
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.auditor import current_auditor
-from geminga_bookie.admin.disk_space import BookieSpace, ask_space
-from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer
+from geminga_bookie.admin.bookie_requests import BookieSpace, ask_space
+from geminga_bookie.admin.documents.messages import Answer, Refused, Request, json_answer
 from geminga_ledger.errors import BookieUnavailable
 
 log = logging.getLogger(__name__)

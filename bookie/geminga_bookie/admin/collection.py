@@ -9,9 +9,9 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer
+from geminga_bookie.admin.documents.messages import Answer, Refused, Request, json_answer
+from geminga_bookie.decisions.garbage import CompactionKind
 from geminga_bookie.garbage.collector import Collector
-from geminga_bookie.garbage.garbage import Compaction
 
 # RocksDB compacts the index by itself: upstream's counter of that stays where it begins.
 _NEVER = 0
@@ -31,8 +31,8 @@ async def trigger_gc(access: AdminAccess, request: Request) -> Answer:
     """
     fields = request.fields() if request.body.strip() else {}
     collector = _collector(access)
-    is_minor = _flag(fields, "forceMinor", default=Compaction.MINOR not in collector.suspended)
-    is_major = _flag(fields, "forceMajor", default=Compaction.MAJOR not in collector.suspended)
+    is_minor = _flag(fields, "forceMinor", default=CompactionKind.MINOR not in collector.suspended)
+    is_major = _flag(fields, "forceMajor", default=CompactionKind.MAJOR not in collector.suspended)
     if not _is_forced(access):
         access.start(_JOB, access.bookie.force_gc(is_minor=is_minor, is_major=is_major))
     return json_answer(f"Triggered GC on BookieServer: {access.bookie.bookie_id}")
@@ -42,8 +42,8 @@ async def suspended_compactions(access: AdminAccess, _request: Request) -> Answe
     """Which compactions are not done, by order or for want of room."""
     collector = _collector(access)
     suspended = collector.suspended
-    is_minor = Compaction.MINOR in suspended or not collector.may_minor
-    is_major = Compaction.MAJOR in suspended or not collector.may_major
+    is_minor = CompactionKind.MINOR in suspended or not collector.may_minor
+    is_major = CompactionKind.MAJOR in suspended or not collector.may_major
     return json_answer(
         {
             "isMinorGcSuspended": _word(is_true=is_minor),
@@ -72,8 +72,8 @@ async def gc_details(access: AdminAccess, _request: Request) -> Answer:
     collected = collector.collected
     status = {
         "forceCompacting": _is_forced(access),
-        "majorCompacting": collector.compaction is Compaction.MAJOR,
-        "minorCompacting": collector.compaction is Compaction.MINOR,
+        "majorCompacting": collector.compaction is CompactionKind.MAJOR,
+        "minorCompacting": collector.compaction is CompactionKind.MINOR,
         "lastMajorCompactionTime": collected.last_major_ms,
         "lastMinorCompactionTime": collected.last_minor_ms,
         "lastEntryLocationCompactionTime": _NEVER,
@@ -95,18 +95,18 @@ def _is_forced(access: AdminAccess) -> bool:
     return access.is_going_on(_JOB) or _collector(access).is_forced
 
 
-def _kinds(request: Request, verb: str) -> list[Compaction]:
+def _kinds(request: Request, verb: str) -> list[CompactionKind]:
     """The compactions that an order is about, the major one first. Raises ``Refused``."""
     if not request.body.strip():
         raise Refused(HTTPStatus.BAD_REQUEST, "Empty request body")
-    names = {f"{verb}Major": Compaction.MAJOR, f"{verb}Minor": Compaction.MINOR}
+    names = {f"{verb}Major": CompactionKind.MAJOR, f"{verb}Minor": CompactionKind.MINOR}
     fields = request.fields()
     if not fields.keys() & names.keys():
         raise Refused(HTTPStatus.BAD_REQUEST, f"No {' or '.join(names)} params found")
     return [kind for name, kind in names.items() if _flag(fields, name, default=False)]
 
 
-def _obeyed(access: AdminAccess, verb: str, kinds: list[Compaction]) -> Answer:
+def _obeyed(access: AdminAccess, verb: str, kinds: list[CompactionKind]) -> Answer:
     bookie_id = access.bookie.bookie_id
     return json_answer(
         ", ".join(f"{verb} {kind.name.lower()}GC on BookieServer: {bookie_id}" for kind in kinds)

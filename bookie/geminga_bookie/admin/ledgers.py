@@ -12,8 +12,8 @@ from http import HTTPStatus
 
 from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.ledger_json import metadata_json
-from geminga_bookie.admin.messages import (
+from geminga_bookie.admin.documents.ledger_json import metadata_json
+from geminga_bookie.admin.documents.messages import (
     JSON_TYPE,
     Answer,
     Refused,

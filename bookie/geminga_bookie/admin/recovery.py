@@ -20,7 +20,13 @@ from geminga_autorecovery.live_bookies import read_live_bookies
 from geminga_autorecovery.marks import Marks
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.auditor import current_auditor
-from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer, text_answer
+from geminga_bookie.admin.documents.messages import (
+    Answer,
+    Refused,
+    Request,
+    json_answer,
+    text_answer,
+)
 from geminga_protocol.records.bookie_info import is_bookie_id
 from geminga_protocol.records.cookies import cookie_path
 from geminga_protocol.records.errors import MalformedRecord

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from geminga_bookie.admin import bookies, collection, ledgers, recovery, this_bookie
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.messages import Answer, Request
+from geminga_bookie.admin.documents.messages import Answer, Request
 from geminga_server.authorization import Action
 
 Endpoint = Callable[[AdminAccess, Request], Awaitable[Answer]]

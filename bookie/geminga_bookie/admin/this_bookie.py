@@ -10,11 +10,17 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer, text_answer
+from geminga_bookie.admin.documents.messages import (
+    Answer,
+    Refused,
+    Request,
+    json_answer,
+    text_answer,
+)
 from geminga_bookie.admin.sanity import is_sane
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.formats import entry_log_v1, journal_v1
-from geminga_bookie.journal.mark import JOURNAL_BEGINNING
+from geminga_bookie.formats.journal_v1 import JOURNAL_BEGINNING
 
 # Why adds are refused after the order to; it holds until the opposite one, or a restart.
 ORDERED = "read-only by order"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from geminga_bookie.config import SpaceConfig
+from geminga_bookie.decisions.disk_space import DiskState, SpaceVerdict, judge
 from geminga_bookie.disks.directories import Directories, Directory
-from geminga_bookie.disks.space import DiskState, SpaceVerdict, judge
 from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)

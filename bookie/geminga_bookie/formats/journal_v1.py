@@ -68,6 +68,24 @@ _FRAME_SIZE_BYTES = 4
 ADD_FRAME_BYTES_MIN = _ADD.size - _FRAME_SIZE_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class JournalMark:
+    """A place between two groups of one journal.
+
+    The index keeps one for each journal, of which it says: everything before it is in the entry
+    logs, and replaying begins there.
+    """
+
+    file_number: int
+    offset: int
+    # The number of the group that begins at the mark: another number there is damage.
+    next_group: int
+
+
+# The mark of a journal of which the index knows nothing: the first file that exists is replayed.
+JOURNAL_BEGINNING = JournalMark(0, 0, 0)
+
+
 class ItemKind(IntEnum):
     """What an item of a group is."""
 

@@ -14,19 +14,19 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from geminga_bookie.config import GarbageConfig
-from geminga_bookie.errors import CorruptFile
-from geminga_bookie.garbage.compaction import Compactor
-from geminga_bookie.garbage.garbage import (
-    Compaction,
-    Rounds,
+from geminga_bookie.decisions.garbage import (
+    CompactionKind,
+    RoundPlanner,
     dead_logs,
     has_room,
     is_worth_leaving,
     logs_to_compact,
 )
+from geminga_bookie.errors import CorruptFile
+from geminga_bookie.formats.index_v2 import LogUsage
+from geminga_bookie.garbage.compaction import Compactor
 from geminga_bookie.garbage.ledger_deletion import LedgerDeletion
 from geminga_bookie.storage.checkpoint import READ_ONLY_REASON, Checkpointer
-from geminga_bookie.storage.index import LogUsage
 from geminga_bookie.storage.storage import Storage
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
@@ -40,7 +40,7 @@ LOGS_NAMED_MAX = 20
 
 
 @dataclass(slots=True)
-class Collected:
+class CollectionTotals:
     """What was collected since the start, under BookKeeper's words for it.
 
     When a compaction ended last is Unix time; at first, as upstream, when the bookie started.
@@ -96,7 +96,7 @@ class Collector(Service):
             fences_kept_s=limits.gc_fences_kept_s,
             on_deleted=self._ledgers_deleted,
         )
-        self._rounds = Rounds(limits, clock.monotonic())
+        self._rounds = RoundPlanner(limits, clock.monotonic())
         self._is_wanted = asyncio.Event()
         self._running = asyncio.Lock()
         # Logs with a block that cannot be copied: left alone, so that what can be read stays.
@@ -107,10 +107,12 @@ class Collector(Service):
         self.may_minor = True
         self.may_major = True
         self.is_disk_full = False
-        self.suspended: set[Compaction] = set()
+        self.suspended: set[CompactionKind] = set()
         self.is_forced = False
-        self.compaction = Compaction.NONE
-        self.collected = Collected(last_minor_ms=clock.wall_ms(), last_major_ms=clock.wall_ms())
+        self.compaction = CompactionKind.NONE
+        self.collected = CollectionTotals(
+            last_minor_ms=clock.wall_ms(), last_major_ms=clock.wall_ms()
+        )
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 nothing to close
         self.spawn_lasting(self._run_when_wanted, name="garbage collection")
@@ -146,8 +148,8 @@ class Collector(Service):
                 self._tell_full()
                 await self.run(
                     is_forced=False,
-                    may_minor=self.may_minor and Compaction.MINOR not in self.suspended,
-                    may_major=self.may_major and Compaction.MAJOR not in self.suspended,
+                    may_minor=self.may_minor and CompactionKind.MINOR not in self.suspended,
+                    may_major=self.may_major and CompactionKind.MAJOR not in self.suspended,
                 )
             except (GemingaError, OSError, TimeoutError) as error:
                 self.collected.failures += 1
@@ -205,21 +207,21 @@ class Collector(Service):
             self._unfit_logs.clear()
             try:
                 await self._compact(self._rounds.threshold(due.compaction))
-                if self.is_tight and Compaction.MAJOR not in self.suspended:
+                if self.is_tight and CompactionKind.MAJOR not in self.suspended:
                     await self._squeeze()
             finally:
-                self.compaction = Compaction.NONE
+                self.compaction = CompactionKind.NONE
                 self._tell_unfit()
             self._count_compaction(due.compaction)
 
     def _ledgers_deleted(self, count: int) -> None:
         self.collected.deleted_ledgers += count
 
-    def _count_compaction(self, compaction: Compaction) -> None:
-        if compaction is Compaction.MINOR:
+    def _count_compaction(self, compaction: CompactionKind) -> None:
+        if compaction is CompactionKind.MINOR:
             self.collected.minor_compactions += 1
             self.collected.last_minor_ms = self._clock.wall_ms()
-        elif compaction is Compaction.MAJOR:
+        elif compaction is CompactionKind.MAJOR:
             self.collected.major_compactions += 1
             self.collected.last_major_ms = self._clock.wall_ms()
 

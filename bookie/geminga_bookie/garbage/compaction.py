@@ -12,11 +12,12 @@ import asyncio
 import logging
 from contextlib import aclosing
 
+from geminga_bookie.entry_logs.log_scan import ScannedBlock, scan_log
 from geminga_bookie.errors import CorruptFile
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
+from geminga_bookie.formats.index_v2 import BlockLocation, LogUsage
+from geminga_bookie.index.index import Change
 from geminga_bookie.storage.checkpoint import Checkpointer
-from geminga_bookie.storage.index import BlockLocation, Change, LogUsage
-from geminga_bookie.storage.log_scan import ScannedBlock, scan_log
 from geminga_bookie.storage.storage import Storage
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from itertools import chain
 
 from geminga_autorecovery.ledger_locks import LedgerLocks
-from geminga_bookie.garbage.garbage import is_over_replicated, parents_of, unlisted
+from geminga_bookie.decisions.garbage import is_over_replicated, parents_of, unlisted
+from geminga_bookie.formats.index_v2 import BlockLocation, Counts
+from geminga_bookie.index.index import Change, Index
 from geminga_bookie.storage.checkpoint import Checkpointer
-from geminga_bookie.storage.index import BlockLocation, Change, Counts, Index
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.errors import WireError
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH

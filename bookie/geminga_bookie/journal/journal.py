@@ -19,9 +19,9 @@ from typing import Any
 
 from crc32c import crc32c
 
+from geminga_bookie.decisions.group_pacing import GroupPacing
 from geminga_bookie.formats import journal_v1 as layout
-from geminga_bookie.journal.mark import JournalMark
-from geminga_bookie.journal.pacing import Pacing
+from geminga_bookie.formats.journal_v1 import JournalMark
 from geminga_runtime.clock import Clock
 from geminga_runtime.disk import Disk, DiskFile
 from geminga_runtime.service import Service
@@ -79,7 +79,7 @@ class Journal(Service):
         self._clock = clock
         self._file_bytes_max = file_bytes_max
         self._close_timeout_s = close_timeout_s
-        self._pacing = Pacing(group_interval_max_s)
+        self._pacing = GroupPacing(group_interval_max_s)
         self._on_written = on_written
         self._on_failed = on_failed
         self._file: DiskFile | None = None

@@ -26,7 +26,7 @@ _ADD = Struct(">I24xq")
 _SIZE_BYTES = 4
 
 
-class Recorder(Protocol):
+class JournalWriter(Protocol):
     """Where sessions have adds recorded: a journal, or several."""
 
     @property
@@ -68,7 +68,7 @@ class _SharedGroup(Group):
 
 
 class SpreadJournals:
-    """A ``Recorder`` over ``journals``; the one of ledger ``n`` is number ``n % len(journals)``."""
+    """A ``JournalWriter`` over several; ledger ``n`` has journal ``n % len(journals)``."""
 
     def __init__(self, journals: Sequence[Journal]) -> None:
         self._journals = journals
@@ -149,7 +149,7 @@ def _bounds(
     return bounds
 
 
-async def in_order(directories: Directories) -> list[Directory]:
+async def ordered_directories(directories: Directories) -> list[Directory]:
     """Journal directories by the number of the journal they hold, written there at first.
 
     So they may be named in another order, and a journal never gets another one's place to be

@@ -25,7 +25,7 @@ from crc32c import crc32c
 
 from geminga_bookie.errors import CorruptFile, JournalFileMissing
 from geminga_bookie.formats import journal_v1 as layout
-from geminga_bookie.journal.mark import JournalMark
+from geminga_bookie.formats.journal_v1 import JournalMark
 from geminga_runtime.disk import Disk, DiskFile
 
 log = logging.getLogger(__name__)

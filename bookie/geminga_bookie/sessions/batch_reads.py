@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from geminga_bookie.errors import CorruptFile
-from geminga_bookie.sessions.answer_queue import AnswerQueue
 from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.deferred_answers import AnswerQueue
 from geminga_bookie.sessions.fencing import fence
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.bookkeeper.errors import BookieRefusal

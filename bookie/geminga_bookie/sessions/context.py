@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.counters import Counters
-from geminga_bookie.journal.journals import Recorder
-from geminga_bookie.sessions.intake import Intake
-from geminga_bookie.sessions.later_answers import Spawn
+from geminga_bookie.journal.journals import JournalWriter
+from geminga_bookie.sessions.back_pressure import MemoryBackPressure
+from geminga_bookie.sessions.deferred_answers import Spawn
 from geminga_bookie.sessions.long_polls import LongPolls
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.storage import Storage
@@ -39,9 +39,9 @@ class SessionContext:
 
     config: BookieConfig
     storage: Storage
-    journal: Recorder
+    journal: JournalWriter
     counters: Counters
-    intake: Intake
+    back_pressure: MemoryBackPressure
     limits: ConnectionLimits
     last_confirmed: LastConfirmed
     long_polls: LongPolls

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from geminga_bookie.journal.journals import Recorder
+from geminga_bookie.journal.journals import JournalWriter
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.errors import BookieFailed
@@ -19,7 +19,7 @@ WhenFenced = Callable[[Any, bool], None]
 
 def fence(
     storage: Storage,
-    journal: Recorder,
+    journal: JournalWriter,
     ledger_id: int,
     master_key: bytes,
     when_fenced: WhenFenced,

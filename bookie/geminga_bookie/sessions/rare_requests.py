@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 
-from geminga_bookie.sessions.answer_queue import AnswerQueue
 from geminga_bookie.sessions.batch_reads import BatchReads
 from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.deferred_answers import AnswerQueue
 from geminga_bookie.sessions.v3 import V3Requests
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.bookkeeper.errors import UnsupportedVersion

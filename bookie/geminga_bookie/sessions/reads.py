@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from geminga_bookie.counters import Counters
 from geminga_bookie.errors import CorruptFile
-from geminga_bookie.sessions.later_answers import WRITE_BYTES, LaterAnswers, Spawn
+from geminga_bookie.sessions.deferred_answers import WRITE_BYTES, DeferredAnswers, Spawn
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.errors import BookieRefusal
 from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read_response_header
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 PendingRead = tuple[int, int, float]
 
 
-class ReadQueue(LaterAnswers[PendingRead]):
+class ReadQueue(DeferredAnswers[PendingRead]):
     """Answers reads in the order of ``push``."""
 
     def __init__(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 
 from geminga_bookie.journal.journal import Group
 from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.deferred_answers import WRITE_BYTES
 from geminga_bookie.sessions.fencing import fence
-from geminga_bookie.sessions.later_answers import WRITE_BYTES
 from geminga_bookie.sessions.rare_requests import RareRequests
 from geminga_bookie.sessions.reads import ReadQueue
 from geminga_bookie.storage.storage import ADMISSION_BYTES
@@ -125,7 +125,7 @@ class Session(asyncio.Protocol):
         if not self._is_admitted:
             self.abort()
             return
-        context.intake.join(self)
+        context.back_pressure.join(self)
         self._hold(_HELD_BY_AUTHORIZATION)
         context.spawn(self._authorize(), name="authorize a connection")
 
@@ -133,7 +133,7 @@ class Session(asyncio.Protocol):
         """The connection is gone."""
         if self._is_admitted:
             self._context.limits.leave(self._host)
-            self._context.intake.leave(self)
+            self._context.back_pressure.leave(self)
         self._reads.close()
         if self._rare is not None:
             self._rare.close()

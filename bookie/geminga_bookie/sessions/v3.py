@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from geminga_bookie.sessions.answer_queue import AnswerQueue
 from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.deferred_answers import AnswerQueue
 from geminga_bookie.sessions.v3_adds import V3Adds
 from geminga_bookie.sessions.v3_reads import V3Reads
 from geminga_protocol.bookkeeper import requests_pb2 as pb

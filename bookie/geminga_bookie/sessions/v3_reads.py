@@ -8,11 +8,10 @@ from contextlib import suppress
 from functools import partial
 
 from geminga_bookie.errors import CorruptFile
-from geminga_bookie.sessions.answer_queue import AnswerQueue
 from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.deferred_answers import AnswerQueue
 from geminga_bookie.sessions.fencing import fence
 from geminga_bookie.sessions.long_polls import LongPoll
-from geminga_bookie.storage.entry_list import entry_runs
 from geminga_bookie.storage.last_confirmed import NOTHING_CONFIRMED
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.availability import encode_availability
@@ -156,7 +155,7 @@ class V3Reads:
     async def _list_entries(self, request: pb.Request) -> pb.Response:
         ledger_id = request.getListOfEntriesOfLedgerRequest.ledgerId
         response = make_response(request)
-        runs = await entry_runs(self._storage, ledger_id)
+        runs = await self._storage.entry_runs(ledger_id)
         answer = response.getListOfEntriesOfLedgerResponse
         answer.availabilityOfEntriesOfLedger = encode_availability(runs)
         return response

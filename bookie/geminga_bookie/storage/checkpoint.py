@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.formats.entry_log_v1 import Block, LedgerRecord, cut_blocks
-from geminga_bookie.journal.mark import JournalMark
-from geminga_bookie.storage.index import Change, Counts
+from geminga_bookie.formats.index_v2 import Counts
+from geminga_bookie.formats.journal_v1 import JournalMark
+from geminga_bookie.index.index import Change
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage
 from geminga_bookie.storage.write_cache import Entries

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import BlockLocation, Change, Counts, Index, LogEnd
+from geminga_bookie.formats.index_v2 import BlockLocation, Counts, LogEnd
+from geminga_bookie.index.index import Change, Index
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,14 @@ import logging
 from contextlib import aclosing
 from dataclasses import replace
 
+from geminga_bookie.entry_logs.entry_log import EntryLog
+from geminga_bookie.entry_logs.log_lists import Loss
+from geminga_bookie.entry_logs.log_scan import ScannedBlock, next_block, read_seed, scan_log
 from geminga_bookie.errors import CorruptFile, EntriesLost
 from geminga_bookie.formats import entry_log_v1 as layout
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import BlockLocation, Change, Counts, Index, LogEnd
-from geminga_bookie.storage.log_lists import Loss
-from geminga_bookie.storage.log_scan import ScannedBlock, next_block, read_seed, scan_log
+from geminga_bookie.formats.index_v2 import BlockLocation, Counts, LogEnd
+from geminga_bookie.index.index import Change, Index
 from geminga_runtime.disk import DiskFile
 
 log = logging.getLogger(__name__)

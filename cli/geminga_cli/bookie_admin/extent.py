@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from geminga_autorecovery.fragments import bookies_of
-from geminga_bookie.admin.entry_list import ask_entry_list
+from geminga_bookie.admin.bookie_requests import ask_entry_list
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.store import StoredMetadata

@@ -10,8 +10,9 @@ import json
 from pathlib import Path
 
 from geminga_bookie.formats.entry_log_v1 import file_name
-from geminga_bookie.storage.index import FORMAT_VERSION, Index
-from geminga_bookie.storage.rocks_store import INDEX_DIRECTORY, IndexNotOpened, RocksStore
+from geminga_bookie.formats.index_v2 import FORMAT_VERSION
+from geminga_bookie.index.index import Index
+from geminga_bookie.index.rocks_store import INDEX_DIRECTORY, IndexNotOpened, RocksStore
 from geminga_cli.bookie_admin.errors import UnreadableFile
 from geminga_cli.text import count_words, size_words, table
 

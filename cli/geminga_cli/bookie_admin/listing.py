@@ -14,8 +14,8 @@ from geminga_autorecovery.fragments import bookies_of
 from geminga_autorecovery.known_bookies import named_bookies
 from geminga_autorecovery.marks import Marks
 from geminga_bookie.admin.auditor import current_auditor
-from geminga_bookie.admin.disk_space import BookieSpace, ask_space
-from geminga_bookie.admin.ledger_json import metadata_json
+from geminga_bookie.admin.bookie_requests import BookieSpace, ask_space
+from geminga_bookie.admin.documents.ledger_json import metadata_json
 from geminga_bookie.admin.ledgers import all_ledgers
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.text import plain_text, size_words, table

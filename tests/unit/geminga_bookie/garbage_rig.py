@@ -17,8 +17,8 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import GarbageConfig
-from geminga_bookie.storage.index import Pair
-from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_bookie.formats.index_v2 import Pair
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH
 from geminga_protocol.records.ledger_metadata import (

@@ -11,7 +11,7 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig
-from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL, Authorizer
 from geminga_simulation.clock import SimulatedClock

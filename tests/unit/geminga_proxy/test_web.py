@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import httpx
 import pytest
 
-from geminga_proxy.brokers import BrokerView
+from geminga_proxy.addresses.broker_view import BrokerView
 from geminga_proxy.config import ProxyConfig, WebConfig
 from geminga_proxy.web import Forwarding
 from geminga_runtime.network import AsyncioNetwork

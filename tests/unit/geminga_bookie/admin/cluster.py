@@ -12,7 +12,7 @@ from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.app import BookieAdmin
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig
-from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_ledger import LedgerError, Ledgers
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH

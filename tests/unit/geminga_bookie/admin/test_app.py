@@ -6,7 +6,7 @@ import pytest
 from tests.unit.geminga_bookie.admin.cluster import RESOURCE, Cluster, run
 
 from geminga_bookie.admin.app import BODY_BYTES_MAX
-from geminga_bookie.admin.messages import PARAMETERS_MAX
+from geminga_bookie.admin.documents.messages import PARAMETERS_MAX
 from geminga_bookie.admin.routes import ROUTES
 from geminga_runtime.coordination import ConnectionLost
 from geminga_server.authorization import Action, Principal, Resource

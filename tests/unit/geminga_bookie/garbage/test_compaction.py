@@ -23,8 +23,8 @@ from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import GarbageConfig
 from geminga_bookie.errors import DamagedBlock
 from geminga_bookie.formats.entry_log_v1 import file_name
-from geminga_bookie.storage.index import Change
-from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_bookie.index.index import Change
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read
 
 LOG = 1

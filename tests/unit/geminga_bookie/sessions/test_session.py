@@ -362,7 +362,7 @@ async def test_too_many_queued_bytes_stop_the_reading_of_all_sockets() -> None:
         assert len(await client.answers(5)) == 5
         assert client.is_read()
         assert second.is_read()
-        assert bookie.intake.holds == 1
+        assert bookie.back_pressure.holds == 1
 
 
 async def test_a_full_write_cache_stops_the_reading_till_a_checkpoint_is_through() -> None:
@@ -378,7 +378,7 @@ async def test_a_full_write_cache_stops_the_reading_till_a_checkpoint_is_through
         assert client.is_read()
         answers = await client.ask(*(encode_read(1, number) for number in range(6)))
         assert [answer[1] for answer in answers] == [0] * 6
-        assert bookie.intake.holds == 1
+        assert bookie.back_pressure.holds == 1
 
 
 # Other protocols, and garbage.
@@ -431,7 +431,7 @@ async def test_garbage_closes_the_connection_and_harms_nobody(garbage: bytes) ->
         assert bookie.counters.connections_faulty == 1
         second = host.network.connect_client()
         assert await second.ask(encode_read(1, 0)) == [read(1, 0, make_entry(1, 0))]
-        assert len(bookie.intake) == 1
+        assert len(bookie.back_pressure) == 1
 
 
 async def test_an_oversized_frame_closes_the_connection() -> None:

@@ -13,11 +13,12 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories
-from geminga_bookie.journal.mark import JournalMark
+from geminga_bookie.entry_logs.entry_log import EntryLog
+from geminga_bookie.formats.index_v2 import Counts
+from geminga_bookie.formats.journal_v1 import JournalMark
+from geminga_bookie.index.index import Change, Index
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_bookie.storage.checkpoint import Checkpointer
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import Change, Counts, Index
-from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.errors import BookieReadOnly
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY

@@ -10,9 +10,10 @@ import pytest
 from tests.unit.geminga_cli.bookie_admin.simulated import options_of
 
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
-from geminga_bookie.journal.mark import JournalMark
-from geminga_bookie.storage.index import BlockLocation, Change, Counts, Index, LogEnd
-from geminga_bookie.storage.rocks_store import RocksStore
+from geminga_bookie.formats.index_v2 import BlockLocation, Counts, LogEnd
+from geminga_bookie.formats.journal_v1 import JournalMark
+from geminga_bookie.index.index import Change, Index
+from geminga_bookie.index.rocks_store import RocksStore
 from geminga_cli.bookie_admin.errors import UnreadableFile
 from geminga_cli.bookie_admin.index_dump import dump_index
 

@@ -1,0 +1,95 @@
+"""Back-pressure: when too much is in memory, no connection's socket is read.
+
+Two things can be too much: adds that wait for the journal, and entries that wait for a checkpoint.
+Both shrink by themselves, and whoever makes them shrink calls ``review``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Connection(Protocol):
+    """A connection that can be told to stop, to go on, and to end."""
+
+    def hold(self) -> None:
+        """Read nothing from now on."""
+        ...
+
+    def release(self) -> None:
+        """Read again."""
+        ...
+
+    def close(self) -> None:
+        """Send what was written, then end."""
+        ...
+
+    def abort(self) -> None:
+        """End now."""
+        ...
+
+
+class MemoryBackPressure:
+    """All open connections; holds them while ``is_full`` says so."""
+
+    def __init__(self, is_full: Callable[[], bool]) -> None:
+        self._is_full = is_full
+        # A dict for its order: what happens must not hang on addresses.
+        self._connections: dict[Connection, None] = {}
+        self._is_closed = False
+        self._is_empty = asyncio.Event()
+        self.is_held = False
+        self.holds = 0
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def join(self, connection: Connection) -> None:
+        """A connection came."""
+        self._connections[connection] = None
+        self._is_empty.clear()
+        if self._is_closed:
+            connection.abort()
+        elif self.is_held:
+            connection.hold()
+
+    def leave(self, connection: Connection) -> None:
+        """A connection went."""
+        self._connections.pop(connection, None)
+        if not self._connections:
+            self._is_empty.set()
+
+    def review(self) -> None:
+        """Look again: hold or release everybody if that changed."""
+        self._hold_all(is_held=self._is_closed or self._is_full())
+
+    def close(self) -> None:
+        """Hold everybody for good, and let nobody join any more."""
+        self._is_closed = True
+        self.review()
+
+    async def disconnect(self, timeout_s: float) -> None:
+        """Close every connection; abort those that are not done in ``timeout_s`` seconds."""
+        for connection in list(self._connections):
+            connection.close()
+        if not self._connections:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._is_empty.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+
+    def _hold_all(self, *, is_held: bool) -> None:
+        if is_held == self.is_held:
+            return
+        self.is_held = is_held
+        self.holds += is_held
+        for connection in list(self._connections):
+            if is_held:
+                connection.hold()
+            else:
+                connection.release()
