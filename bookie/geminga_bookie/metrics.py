@@ -53,7 +53,7 @@ class BookieMetrics:
         yield "bookie_entries_count", storage.counts.entries + write_cache.entry_count
         yield "bookie_write_cache_size", write_cache.used_bytes
         yield "bookie_read_cache_size", read_cache.used_bytes
-        queued = sum(journal.queued_entries for journal in journals)
+        queued = sum(journal.forming.entries for journal in journals)
         yield "bookie_journal_JOURNAL_QUEUE_SIZE", queued
         forced = sum(journal.writing_bytes > 0 for journal in journals)
         yield "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", forced
@@ -61,7 +61,7 @@ class BookieMetrics:
         yield "bookie_journal_JOURNAL_CB_QUEUE_SIZE", waiting
         # Connections whose sockets are not read for now: their requests wait there.
         blocked = len(bookie.back_pressure) * bookie.back_pressure.is_held
-        unanswered = sum(journal.unanswered_entries for journal in journals)
+        unanswered = sum(journal.forming.entries + journal.writing_entries for journal in journals)
         yield "bookkeeper_server_ADD_ENTRY_IN_PROGRESS", unanswered
         yield "bookkeeper_server_ADD_ENTRY_BLOCKED", blocked
         yield "bookkeeper_server_READ_ENTRY_IN_PROGRESS", counters.reads_in_progress

@@ -68,7 +68,7 @@ RARE_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("range_read", "damaged entry"),
         ("reads", "entry cannot be read"),
         ("rebuild", "the index is missing: it is rebuilt from the entry logs"),
-        ("replay", "journal ends in the middle of a group, which nobody was told of: cut off"),
+        ("replay", "journal ends in the middle of a group, which was not acknowledged: cut off"),
         ("worker", "ledger put off"),
     ),
     "bookies": (

@@ -7,11 +7,8 @@ big-endian, so that keys sort by ledger and entry. ``geminga_bookie.index`` keep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
-
-from geminga_bookie.formats.journal_v1 import JournalMark
 
 Pair = tuple[bytes, bytes]
 
@@ -41,11 +38,12 @@ _BLOCK_KEY = Struct(">cQQIQ")
 _BLOCK_VALUE = Struct(">qII")
 _LEDGER_KEY = Struct(">cQ")
 _LOG_KEY = Struct(">cI")
-_LOG_USAGE = Struct(">QQ")
-_JOURNAL_MARK = Struct(">QQQ")
-_LOG_END = Struct(">IQ")
-_COUNTS = Struct(">QQ")
-_FORMAT = Struct(">H")
+# The values that are a few numbers: of LogUsage, JournalMark, LogEnd, Counts, and the version.
+LOG_USAGE = Struct(">QQ")
+JOURNAL_MARK = Struct(">QQQ")
+LOG_END = Struct(">IQ")
+COUNTS = Struct(">QQ")
+FORMAT = Struct(">H")
 JOURNAL_MARK_KEY = b"mjournal_mark"
 LOG_END_KEY = b"mentry_log_end"
 COUNTS_KEY = b"mcounts"
@@ -147,53 +145,6 @@ def log_key(number: int) -> bytes:
     return _LOG_KEY.pack(b"e", number)
 
 
-def log_pair(number: int, usage: LogUsage) -> Pair:
-    """The key and value of an entry log's usage."""
-    return log_key(number), _LOG_USAGE.pack(usage.live_bytes, usage.end)
-
-
-def decode_log(key: bytes, value: bytes) -> tuple[int, LogUsage]:
-    """The number and usage that ``log_pair`` encoded."""
-    return int(_LOG_KEY.unpack(key)[1]), LogUsage(*_LOG_USAGE.unpack(value))
-
-
-def encode_version() -> bytes:
-    """The value of ``FORMAT_KEY`` that this module stands for."""
-    return _FORMAT.pack(FORMAT_VERSION)
-
-
-def decode_version(value: bytes) -> int:
-    """The version in the value of ``FORMAT_KEY``."""
-    return int(_FORMAT.unpack(value)[0])
-
-
-def encode_marks(marks: Sequence[JournalMark]) -> bytes:
-    """The value of ``JOURNAL_MARK_KEY``, one mark for each journal in the journals' order."""
-    return b"".join(
-        _JOURNAL_MARK.pack(mark.file_number, mark.offset, mark.next_group) for mark in marks
-    )
-
-
-def decode_marks(value: bytes) -> tuple[JournalMark, ...]:
-    """The marks that ``encode_marks`` encoded."""
-    return tuple(JournalMark(*fields) for fields in _JOURNAL_MARK.iter_unpack(value))
-
-
-def encode_log_end(end: LogEnd) -> bytes:
-    """The value of ``LOG_END_KEY``."""
-    return _LOG_END.pack(end.log_number, end.offset)
-
-
-def decode_log_end(value: bytes) -> LogEnd:
-    """The end that ``encode_log_end`` encoded."""
-    return LogEnd(*_LOG_END.unpack(value))
-
-
-def encode_counts(counts: Counts) -> bytes:
-    """The value of ``COUNTS_KEY``."""
-    return _COUNTS.pack(counts.ledgers, counts.entries)
-
-
-def decode_counts(value: bytes) -> Counts:
-    """The counts that ``encode_counts`` encoded."""
-    return Counts(*_COUNTS.unpack(value))
+def log_number(key: bytes) -> int:
+    """The number in the key of an entry log's usage."""
+    return int(_LOG_KEY.unpack(key)[1])

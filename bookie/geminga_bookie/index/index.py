@@ -96,28 +96,29 @@ class Index:
     def format_version(self) -> int | None:
         """The version the index was written with; None where it is new, or was lost."""
         value = self._store.get(layout.FORMAT_KEY)
-        return None if value is None else layout.decode_version(value)
+        return None if value is None else int(layout.FORMAT.unpack(value)[0])
 
     def journal_marks(self) -> tuple[JournalMark, ...]:
         """From where each journal must be replayed; empty where no checkpoint has finished yet."""
-        return layout.decode_marks(self._store.get(layout.JOURNAL_MARK_KEY) or b"")
+        value = self._store.get(layout.JOURNAL_MARK_KEY) or b""
+        return tuple(JournalMark(*fields) for fields in layout.JOURNAL_MARK.iter_unpack(value))
 
     def log_end(self) -> LogEnd | None:
         """The place behind the last block; None where no checkpoint has finished yet."""
         value = self._store.get(layout.LOG_END_KEY)
-        return None if value is None else layout.decode_log_end(value)
+        return None if value is None else LogEnd(*layout.LOG_END.unpack(value))
 
     def counts(self) -> Counts:
         """How much the entry logs hold."""
         value = self._store.get(layout.COUNTS_KEY)
-        return Counts() if value is None else layout.decode_counts(value)
+        return Counts() if value is None else Counts(*layout.COUNTS.unpack(value))
 
     @property
     def logs(self) -> Mapping[int, LogUsage]:
         """How much of each entry log is in use, by number, rising."""
         if self._logs is None:
             found = [
-                layout.decode_log(key, value)
+                (layout.log_number(key), LogUsage(*layout.LOG_USAGE.unpack(value)))
                 for key, value in self._store.descend(layout.log_key(U32_MAX), layout.log_key(0))
             ]
             self._logs = dict(reversed(found))
@@ -171,7 +172,7 @@ class Index:
         Also writes the version, by which the next start knows that there is an index and does not
         rebuild one.
         """
-        self._write(change, [(layout.FORMAT_KEY, layout.encode_version())])
+        self._write(change, [(layout.FORMAT_KEY, layout.FORMAT.pack(layout.FORMAT_VERSION))])
         await self.flush()
 
     async def commit_part(self, change: Change) -> None:
@@ -202,13 +203,30 @@ class Index:
             (layout.ledger_key(record.ledger_id), encode_ledger_record(record))
             for record in change.ledgers
         ]
-        pairs += [layout.log_pair(number, usage) for number, usage in logs.items()]
+        pairs += [
+            (layout.log_key(number), layout.LOG_USAGE.pack(usage.live_bytes, usage.end))
+            for number, usage in logs.items()
+        ]
         if change.counts is not None:
-            pairs.append((layout.COUNTS_KEY, layout.encode_counts(change.counts)))
+            pairs.append(
+                (
+                    layout.COUNTS_KEY,
+                    layout.COUNTS.pack(change.counts.ledgers, change.counts.entries),
+                )
+            )
         if change.log_end is not None:
-            pairs.append((layout.LOG_END_KEY, layout.encode_log_end(change.log_end)))
+            pairs.append(
+                (
+                    layout.LOG_END_KEY,
+                    layout.LOG_END.pack(change.log_end.log_number, change.log_end.offset),
+                )
+            )
         if change.journal_marks is not None:
-            pairs.append((layout.JOURNAL_MARK_KEY, layout.encode_marks(change.journal_marks)))
+            marks = [
+                layout.JOURNAL_MARK.pack(mark.file_number, mark.offset, mark.next_group)
+                for mark in change.journal_marks
+            ]
+            pairs.append((layout.JOURNAL_MARK_KEY, b"".join(marks)))
         removed = [layout.block_key(at) for at in change.removed_blocks]
         removed += [layout.ledger_key(ledger_id) for ledger_id in change.removed_ledgers]
         removed += [layout.log_key(number) for number in change.removed_logs]
