@@ -1,8 +1,19 @@
-"""The entry logs: files of blocks, written by checkpoints, read block by block.
+"""The entry logs: files of blocks, appended to by checkpoints and compaction, read block by block.
 
-One file is appended to; the others are only read, until garbage collection gives them back. They
-lie in any of the ledger directories; their numbers are the bookie's, whichever that is. What stands
-in a block is ``formats.entry_log_v1``'s business, where it stands the index's.
+One file is appended to; the others are only read, until garbage collection removes them. They lie
+in any of the ledger directories and share one sequence of numbers.
+
+The order of events when a block is written:
+
+1. A new file gets its header, and is listed in its directory's list of logs (``log_lists``).
+2. The block is appended and synced. It is durable, but no reader knows it yet.
+3. The caller commits the block's place to the index. From then on reads find it.
+
+What a crash leaves after 1 or 2 lies behind the end that the index knows (``LogEnd``): ``open``
+cuts it off and removes later files. Nothing is lost with it. A checkpoint's entries are still in
+the journal, a compaction's still in the old log.
+
+What stands in a block is drawn in ``formats.entry_log_v1``.
 """
 
 from __future__ import annotations
@@ -38,19 +49,26 @@ TABLE_PEEK_BYTES = 16 * 1024
 
 
 class _OpenFile:
-    """An open file, its header's seed, and how many reads are under way; removed ones end soon."""
+    """An open file and what is known of it."""
 
     __slots__ = ("file", "is_removed", "readers", "seed")
 
     def __init__(self, file: DiskFile, seed: int) -> None:
         self.file = file
+        # Of the block headers' checksums.
         self.seed = seed
+        # Reads that are under way, and one more for the file that is appended to. Only an idle file
+        # is closed to make room for another.
         self.readers = 0
+        # The file is deleted, and closed by its last reader.
         self.is_removed = False
 
 
 class EntryLog:
-    """All entry logs of a bookie. ``find`` or ``open`` it before anything else."""
+    """All entry logs of a bookie. Call ``find`` or ``open`` before anything else.
+
+    Appending is not protected here: whoever appends or removes holds ``Checkpointer.lock``.
+    """
 
     def __init__(
         self,
@@ -65,19 +83,26 @@ class EntryLog:
         self._directories = directories
         self._clock = clock
         self._file_bytes_max = file_bytes_max
+        # The files that exist, by number, and in which directory each is.
         self._homes: dict[int, Directory] = {}
         self._lists = LogLists(directories)
-        # What each log that is not written to any more has at least.
+        # The bytes that each log has at least which is not appended to any more.
         self._sizes: dict[int, int] = {}
+        # Files that are open for reading, the one used longest ago first.
         self._open_files: OrderedDict[int, _OpenFile] = OrderedDict()
+        # The file that is appended to; None where the next block begins a new one.
         self._current: _OpenFile | None = None
+        # The highest number that was used: also of files that are gone, so that none is used twice.
         self._current_number = 0
-        # Where damage was found, each said once: log number, offset.
+        # Where damage was found, so that each is reported once: log number, offset.
         self._damaged: set[tuple[int, int]] = set()
+        # Counted since the start.
         self.written_bytes = self.read_bytes = self.damaged_blocks = 0
 
+    # Opening.
+
     async def find(self) -> list[int]:
-        """Look which files there are; their numbers, rising. Raises ``EntryLogTwice``."""
+        """Look which files exist; return their numbers, rising. Raises ``EntryLogTwice``."""
         self._homes = {}
         for directory in self._directories:
             for name in await directory.disk.list(""):
@@ -90,20 +115,26 @@ class EntryLog:
         return self.numbers
 
     async def open(self, end: LogEnd | None, logs: Mapping[int, LogUsage]) -> None:
-        """Go on where the last checkpoint ended: what a crash left behind it is cut off.
+        """Go on where the last checkpoint ended; cut off what a crash left behind that.
 
-        ``logs`` are those with anything that the index knows; others are leftovers of a checkpoint
-        or a removal that a crash cut short. ``end`` is None where no checkpoint was ever finished:
-        then whatever is there is a leftover; the journal has it.
+        ``logs`` are those of which the index knows anything. Other files are leftovers of a
+        checkpoint, or of a removal, that a crash cut short. ``end`` is None where no checkpoint has
+        ever finished: then every file is a leftover, and the journal has what is in it.
 
-        Raises ``EntryLogMissing``, and ``CorruptFile`` where a file is shorter than the index knows
-        it.
+        Checks that everything the index knows can be there before it changes a file. Raises
+        ``EntryLogMissing``, ``CorruptFile`` where a file is too short, ``OSError``.
         """
         await self.find()
         self._current_number = max(self._homes, default=0)
         kept: list[int] = []
         if end is not None:
-            await self._check_files(logs)
+            for number, usage in logs.items():
+                path = self.path(number)
+                if number not in self._homes:
+                    raise EntryLogMissing(path, self._directories.paths)
+                size = (await self._open_file(number)).file.size
+                if size < usage.end:
+                    raise CorruptFile(path, size, f"{usage.end - size} bytes are missing")
             self._current_number = max(self._current_number, end.log_number)
             kept = [each for each in self.numbers if each <= end.log_number and each in logs]
         self._sizes = {number: logs[number].end for number in kept}
@@ -115,8 +146,28 @@ class EntryLog:
             await last.file.truncate(end.offset)
         self._set_current(end.log_number, last)
 
+    async def close(self) -> None:
+        """Close every file. No read may be under way."""
+        for open_file in self._open_files.values():
+            await open_file.file.close()
+        self._open_files.clear()
+        self._current = None
+
+    # What there is.
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the files that exist, rising."""
+        return sorted(self._homes)
+
+    def path(self, number: int) -> str:
+        """What a file is called in messages."""
+        home = self._homes.get(number)
+        name = layout.file_name(number)
+        return name if home is None or not home.path else f"{home.path}/{name}"
+
     async def losses(self) -> list[Loss]:
-        """What is missing of the files, by the lists of them in their directories."""
+        """What is missing of the files that ``find`` found, by the lists in their directories."""
         return await self._lists.losses(self._homes)
 
     async def size_of(self, number: int) -> int | None:
@@ -126,37 +177,9 @@ class EntryLog:
         async with self.opened(number) as file:
             return file.size
 
-    async def _check_files(self, logs: Mapping[int, LogUsage]) -> None:
-        """Raise unless all that the index knows can be there."""
-        for number, usage in logs.items():
-            path = self.path(number)
-            if number not in self._homes:
-                raise EntryLogMissing(path, self._directories.paths)
-            size = (await self._open_file(number)).file.size
-            if size < usage.end:
-                raise CorruptFile(path, size, f"{usage.end - size} bytes are missing")
-
-    async def close(self) -> None:
-        """Close every file. Nothing must be reading."""
-        for open_file in self._open_files.values():
-            await open_file.file.close()
-        self._open_files.clear()
-        self._current = None
-
-    @property
-    def numbers(self) -> list[int]:
-        """The numbers of the files that exist, rising."""
-        return sorted(self._homes)
-
-    def path(self, number: int) -> str:
-        """What a file is called, for people."""
-        home = self._homes.get(number)
-        name = layout.file_name(number)
-        return name if home is None or not home.path else f"{home.path}/{name}"
-
     @property
     def end(self) -> LogEnd | None:
-        """Where the next block will be written; None before the first."""
+        """Where the next block will be written; None where it begins a new file."""
         if self._current is None:
             return None
         return LogEnd(self._current_number, self._current.file.size)
@@ -168,25 +191,7 @@ class EntryLog:
             return self._directories.for_new_file().disk.free_bytes()
         return self._homes[self._current_number].disk.free_bytes()
 
-    def begin_anew(self) -> None:
-        """Write the next block to a new file; the last one can then be removed."""
-        if self._current is not None:
-            self._sizes[self._current_number] = self._current.file.size
-            self._set_current(self._current_number, None)
-
-    async def drop_after(self, end: LogEnd | None) -> None:
-        """Give back, as far as it goes, what a checkpoint that failed wrote after ``end``; the
-        caller keeps others from appending."""
-        number, offset = (0, 0) if end is None else (end.log_number, end.offset)
-        if self._current_number > number:
-            self.begin_anew()
-        with suppress(OSError):
-            await self._remove_all({each for each in self.numbers if each > number})
-        with suppress(OSError):
-            if number in self._homes and (await self._open_file(number)).file.size > offset:
-                self.begin_anew()
-                self._sizes[number] = offset
-                await (await self._open_file(number)).file.truncate(offset)
+    # Appending.
 
     async def append(self, blocks: Iterable[tuple[layout.Block, bytes]]) -> list[BlockLocation]:
         """Write blocks, each with its ledger's master key; durable on return.
@@ -196,6 +201,8 @@ class EntryLog:
         locations: list[BlockLocation] = []
         batch: list[tuple[layout.Block, bytes]] = []
         size = 0
+        # Blocks are made while they are consumed: at most a batch of them is in memory besides the
+        # entries, and there is one sync for each batch.
         for block, master_key in blocks:
             batch.append((block, master_key))
             size += block.content_bytes
@@ -211,132 +218,27 @@ class EntryLog:
         current = await self._writable_file()
         await self._append_and_sync(current, [layout.encode_ledgers(current.seed, records)])
 
-    async def read(self, location: BlockLocation) -> dict[int, bytes]:
-        """The entries of a block, checked.
+    def begin_anew(self) -> None:
+        """Write the next block to a new file; the current one can then be removed."""
+        if self._current is not None:
+            self._sizes[self._current_number] = self._current.file.size
+            self._set_current(self._current_number, None)
 
-        Raises ``DamagedBlock``, which has some of them; ``CorruptFile``, ``LogRemoved``,
-        ``OSError``.
+    async def drop_after(self, end: LogEnd | None) -> None:
+        """Give back what an append that failed left behind ``end``, as far as that is possible.
+
+        On a full disk the next attempt needs the room.
         """
-        header, block = await self._read_block(location)
-        if header is not None:
-            entries = layout.decode_entries(header, block, layout.BLOCK_HEADER_BYTES)
-            if entries is not None:
-                return entries
-        raise self._found_damaged(location, header, block)
-
-    async def read_whole(self, location: BlockLocation) -> tuple[layout.Block, bytes | None]:
-        """A block as ``append`` takes it, with its ledger's master key, where it says that.
-
-        A damaged one comes as it is, with the checksum that does not fit it: wherever it is
-        written, it is still known to be damaged. Raises ``CorruptFile`` where bytes are missing,
-        ``LogRemoved``, ``OSError``.
-        """
-        header, block = await self._read_block(location)
-        content = block[layout.BLOCK_HEADER_BYTES :]
-        if len(block) < location.size:
-            missing = location.size - len(block)
-            path = self.path(location.log_number)
-            raise CorruptFile(path, location.offset, f"{missing} bytes are missing")
-        if header is None or not layout.is_content(header, content):
-            self._found_damaged(location, header, block)
-        master_key = None if header is None else header.master_key
-        header = header or _presumed(location, block)
-        return layout.block_of(header, content, location.last_entry), master_key
-
-    def _found_damaged(
-        self, at: BlockLocation, header: layout.BlockHeader | None, block: bytes
-    ) -> DamagedBlock:
-        """Keep what can be kept of a damaged block; count it and say so the first time."""
-        entries: dict[int, bytes] = {}
-        if len(block) > layout.BLOCK_HEADER_BYTES:
-            header = header or _presumed(at, block)
-            entries = salvage_entries(header, block[layout.BLOCK_HEADER_BYTES :])
-        held = f"of ledger {at.ledger_id} from {at.first_entry} to {at.last_entry}"
-        damage = DamagedBlock(self.path(at.log_number), at.offset, held, at.entries, entries)
-        if (at.log_number, at.offset) not in self._damaged:
-            self._damaged.add((at.log_number, at.offset))
-            self.damaged_blocks += 1
-            log.error("damaged block", extra={"error": str(damage)})
-        return damage
-
-    async def _read_block(self, location: BlockLocation) -> tuple[layout.BlockHeader | None, bytes]:
-        """A block, and its header if that is what the index says it is."""
-        async with self.reading(location.log_number) as (file, seed):
-            block = await file.read(location.offset, location.size)
-        self.read_bytes += len(block)
-        header = layout.decode_block_header(seed, block, 0)
-        if header is not None and header.ledger_id != location.ledger_id:
-            header = None
-        return header, block
-
-    @asynccontextmanager
-    async def opened(self, number: int) -> AsyncGenerator[DiskFile, None]:
-        """A file as it is, also where it is no entry log that can be read."""
-        file = await self._homes[number].disk.open(layout.file_name(number))
-        try:
-            yield file
-        finally:
-            await file.close()
-
-    @asynccontextmanager
-    async def reading(self, number: int) -> AsyncGenerator[tuple[DiskFile, int], None]:
-        """A file and the seed of its headers; it stays open meanwhile, removed or not.
-
-        Raises ``LogRemoved``, ``CorruptFile``, ``OSError``.
-        """
-        open_file = await self._open_file(number)
-        open_file.readers += 1
-        try:
-            yield open_file.file, open_file.seed
-        finally:
-            open_file.readers -= 1
-            if open_file.is_removed and not open_file.readers:
-                await open_file.file.close()
-
-    async def remove(self, number: int) -> None:
-        """Delete a file that is not written to any more; who reads it now reads to the end."""
-        assert self._current is None or number != self._current_number
-        await self._remove_all({number})
-
-    async def _remove_all(self, numbers: Collection[int]) -> None:
-        homes = {number: self._homes.pop(number) for number in sorted(numbers)}
-        self._damaged = {each for each in self._damaged if each[0] not in homes}
-        for number in homes:
-            self._sizes.pop(number, None)
-            open_file = self._open_files.pop(number, None)
-            if open_file is not None:
-                open_file.is_removed = True
-                if not open_file.readers:
-                    await open_file.file.close()
-        # A full disk does not take the list, and must get the room of the files all the same.
+        number, offset = (0, 0) if end is None else (end.log_number, end.offset)
+        if self._current_number > number:
+            self.begin_anew()
         with suppress(OSError):
-            await self._lists.write(self._homes, self._sizes)
-        for number, home in homes.items():
-            await home.disk.remove(layout.file_name(number))
-        await self._lists.write(self._homes, self._sizes)
-
-    async def read_ids(self, location: BlockLocation) -> Sequence[int]:
-        """Which entries are in a block, rising, by what the index says of it, or by its table.
-
-        Raises ``CorruptFile``, ``LogRemoved``, ``OSError``.
-        """
-        if _is_dense(location):
-            return range(location.first_entry, location.last_entry + 1)
-        async with self.reading(location.log_number) as (file, seed):
-            peeked = min(location.size, layout.BLOCK_HEADER_BYTES + TABLE_PEEK_BYTES)
-            block = await file.read(location.offset, peeked)
-            header = layout.decode_block_header(seed, block, 0)
-            needed = 0
-            if header is not None:
-                needed = layout.BLOCK_HEADER_BYTES + layout.table_bytes(header)
-                if len(block) < needed <= location.size:
-                    block = await file.read(location.offset, needed)
-        if header is not None and header.ledger_id == location.ledger_id and len(block) >= needed:
-            return layout.decode_ids(header, block[layout.BLOCK_HEADER_BYTES :])
-        try:
-            return sorted(await self.read(location))
-        except DamagedBlock as damage:
-            return sorted(damage.entries)
+            await self._remove_all({each for each in self.numbers if each > number})
+        with suppress(OSError):
+            if number in self._homes and (await self._open_file(number)).file.size > offset:
+                self.begin_anew()
+                self._sizes[number] = offset
+                await (await self._open_file(number)).file.truncate(offset)
 
     async def _append_batch(
         self, batch: Sequence[tuple[layout.Block, bytes]]
@@ -365,12 +267,13 @@ class EntryLog:
         return locations
 
     async def _append_and_sync(self, current: _OpenFile, chunks: Sequence[bytes]) -> int:
+        """Append to the current file; return where that begins."""
         known_bytes = current.file.size
         try:
             offset = await current.file.append_and_sync(chunks)
         except OSError as error:
             self._sizes[self._current_number] = known_bytes
-            # What a failed sync left in the file nobody can tell: write on in a new one.
+            # What a failed sync left in the file cannot be known: the next block begins a new one.
             home = self._homes[self._current_number]
             home.has_failed = home.has_failed or error.errno != errno.ENOSPC
             self._set_current(self._current_number, None)
@@ -380,8 +283,10 @@ class EntryLog:
         return offset
 
     async def _writable_file(self) -> _OpenFile:
+        """The file that the next block goes to: the current one, or a new one in its place."""
         current = self._current
         if current is not None and current.file.size < self._file_bytes_max:
+            # A file in a directory that became full is given up early, if another one takes files.
             is_well_placed = self._homes[self._current_number].is_preferred
             if is_well_placed or not self._directories.writable_count:
                 return current
@@ -406,6 +311,7 @@ class EntryLog:
         return current
 
     async def _create(self, home: Directory, number: int, header: bytes) -> DiskFile:
+        """Make a file with a durable header, and list it, before any block is written to it."""
         path = layout.file_name(number)
         file = await home.disk.open(path)
         try:
@@ -415,20 +321,130 @@ class EntryLog:
             await self._lists.write({**self._homes, number: home}, self._sizes)
         except OSError:
             await file.close()
-            if len(self._directories) > 1:  # the next attempt may be made elsewhere
+            if len(self._directories) > 1:
+                # The next attempt may be made in another directory: no number may exist twice.
                 with suppress(OSError):
                     await home.disk.remove(path)
             raise
         return file
 
     def _set_current(self, number: int, current: _OpenFile | None) -> None:
-        """Write to ``current`` from now on: it counts as being read, so that it stays open."""
+        """Append to ``current`` from now on; it counts as being read, so that it stays open."""
         if self._current is not None:
             self._current.readers -= 1
         if current is not None:
             current.readers += 1
         self._current_number = number
         self._current = current
+
+    # Reading.
+
+    async def read(self, location: BlockLocation) -> dict[int, bytes]:
+        """Read the entries of a block, checked.
+
+        Raises ``DamagedBlock``, which has some of them; ``CorruptFile``, ``LogRemoved``,
+        ``OSError``.
+        """
+        header, block = await self._read_block(location)
+        if header is not None:
+            entries = layout.decode_entries(header, block, layout.BLOCK_HEADER_BYTES)
+            if entries is not None:
+                return entries
+        raise self._found_damaged(location, header, block)
+
+    async def read_whole(self, location: BlockLocation) -> tuple[layout.Block, bytes | None]:
+        """Read a block as ``append`` takes it, and its ledger's master key, where it says that.
+
+        A damaged block comes as it is, with the checksum that does not fit it: wherever it is
+        written, it is still known to be damaged. Raises ``CorruptFile`` where bytes are missing,
+        ``LogRemoved``, ``OSError``.
+        """
+        header, block = await self._read_block(location)
+        content = block[layout.BLOCK_HEADER_BYTES :]
+        if len(block) < location.size:
+            missing = location.size - len(block)
+            path = self.path(location.log_number)
+            raise CorruptFile(path, location.offset, f"{missing} bytes are missing")
+        if header is None or not layout.is_content(header, content):
+            self._found_damaged(location, header, block)
+        master_key = None if header is None else header.master_key
+        header = header or presumed_header(location, block)
+        return layout.block_of(header, content, location.last_entry), master_key
+
+    async def read_ids(self, location: BlockLocation) -> Sequence[int]:
+        """Which entries are in a block, rising, by what the index says of it, or by its table.
+
+        Raises ``CorruptFile``, ``LogRemoved``, ``OSError``.
+        """
+        if location.is_dense:
+            return range(location.first_entry, location.last_entry + 1)
+        async with self.reading(location.log_number) as (file, seed):
+            peeked = min(location.size, layout.BLOCK_HEADER_BYTES + TABLE_PEEK_BYTES)
+            block = await file.read(location.offset, peeked)
+            header = layout.decode_block_header(seed, block, 0)
+            needed = 0
+            if header is not None:
+                needed = layout.BLOCK_HEADER_BYTES + layout.table_bytes(header)
+                if len(block) < needed <= location.size:
+                    block = await file.read(location.offset, needed)
+        if header is not None and header.ledger_id == location.ledger_id and len(block) >= needed:
+            return layout.decode_ids(header, block[layout.BLOCK_HEADER_BYTES :])
+        # The table cannot be believed: only entries that say themselves which they are count.
+        try:
+            return sorted(await self.read(location))
+        except DamagedBlock as damage:
+            return sorted(damage.entries)
+
+    async def _read_block(self, location: BlockLocation) -> tuple[layout.BlockHeader | None, bytes]:
+        """Read a block, and its header; None for a header that is not what the index says."""
+        async with self.reading(location.log_number) as (file, seed):
+            block = await file.read(location.offset, location.size)
+        self.read_bytes += len(block)
+        header = layout.decode_block_header(seed, block, 0)
+        if header is not None and header.ledger_id != location.ledger_id:
+            header = None
+        return header, block
+
+    def _found_damaged(
+        self, at: BlockLocation, header: layout.BlockHeader | None, block: bytes
+    ) -> DamagedBlock:
+        """Keep what can be kept of a damaged block; count and log it the first time."""
+        entries: dict[int, bytes] = {}
+        if len(block) > layout.BLOCK_HEADER_BYTES:
+            header = header or presumed_header(at, block)
+            entries = salvage_entries(header, block[layout.BLOCK_HEADER_BYTES :])
+        held = f"of ledger {at.ledger_id} from {at.first_entry} to {at.last_entry}"
+        damage = DamagedBlock(self.path(at.log_number), at.offset, held, at.entries, entries)
+        if (at.log_number, at.offset) not in self._damaged:
+            self._damaged.add((at.log_number, at.offset))
+            self.damaged_blocks += 1
+            log.error("damaged block", extra={"error": str(damage)})
+        return damage
+
+    @asynccontextmanager
+    async def opened(self, number: int) -> AsyncGenerator[DiskFile, None]:
+        """Open a file as it is, also one that is too damaged to be read as an entry log."""
+        file = await self._homes[number].disk.open(layout.file_name(number))
+        try:
+            yield file
+        finally:
+            await file.close()
+
+    @asynccontextmanager
+    async def reading(self, number: int) -> AsyncGenerator[tuple[DiskFile, int], None]:
+        """Open a file for reading blocks, with the seed of their headers.
+
+        It can be read to the end of the block of code, also if it is removed meanwhile. Raises
+        ``LogRemoved``, ``CorruptFile``, ``OSError``.
+        """
+        open_file = await self._open_file(number)
+        open_file.readers += 1
+        try:
+            yield open_file.file, open_file.seed
+        finally:
+            open_file.readers -= 1
+            if open_file.is_removed and not open_file.readers:
+                await open_file.file.close()
 
     async def _open_file(self, number: int) -> _OpenFile:
         open_file = self._open_files.get(number)
@@ -443,7 +459,9 @@ class EntryLog:
         async with AsyncExitStack() as unless_kept:
             unless_kept.push_async_callback(file.close)
             seed = await read_seed(file, path)
-            if number not in self._homes:  # removed meanwhile; opening it may have made a new one
+            # While the disk was waited for, the file may have been removed (opening it may then
+            # have made a new one), or another reader may have opened it.
+            if number not in self._homes:
                 await home.disk.remove(layout.file_name(number))
                 raise LogRemoved(layout.file_name(number))
             if seed is None:
@@ -457,7 +475,7 @@ class EntryLog:
         return open_file
 
     async def _remember(self, number: int, open_file: _OpenFile) -> None:
-        """Keep a file open, and close the one that was used longest ago and is idle."""
+        """Keep a file open; where there are too many, close the idle one used longest ago."""
         self._open_files[number] = open_file
         if len(self._open_files) <= self._open_files_max:
             return
@@ -467,11 +485,28 @@ class EntryLog:
                 await old.file.close()
                 return
 
+    # Removing.
 
-def _is_dense(at: BlockLocation) -> bool:
-    """Whether the block holds every entry that it spans."""
-    return at.last_entry - at.first_entry == at.entries - 1
+    async def remove(self, number: int) -> None:
+        """Delete a file that is not appended to any more; reads of it that began can finish."""
+        assert self._current is None or number != self._current_number
+        await self._remove_all({number})
 
-
-def _presumed(at: BlockLocation, block: bytes) -> layout.BlockHeader:
-    return presumed_header(block, at.ledger_id, at.first_entry, at.last_entry, at.entries, at.size)
+    async def _remove_all(self, numbers: Collection[int]) -> None:
+        # First of all, before anything is awaited: no read opens them any more.
+        homes = {number: self._homes.pop(number) for number in sorted(numbers)}
+        self._damaged = {each for each in self._damaged if each[0] not in homes}
+        for number in homes:
+            self._sizes.pop(number, None)
+            open_file = self._open_files.pop(number, None)
+            if open_file is not None:
+                open_file.is_removed = True
+                if not open_file.readers:
+                    await open_file.file.close()
+        # Unlisted before they are removed. A full disk takes no new list, and must get the room of
+        # the files all the same: then the list is written once they are gone.
+        with suppress(OSError):
+            await self._lists.write(self._homes, self._sizes)
+        for number, home in homes.items():
+            await home.disk.remove(layout.file_name(number))
+        await self._lists.write(self._homes, self._sizes)

@@ -1,4 +1,11 @@
-"""Keeps in each ledger directory a list of its entry logs, and tells which of them are lost."""
+"""A list in each ledger directory of its entry logs, by which lost ones are missed.
+
+The index knows every log too. The lists are for the day on which the index is lost as well: without
+them a rebuild could not tell a log that was lost from one that never was.
+
+A log is listed before any block is written to it, and unlisted before its file is removed. So a
+crash leaves files that are not listed, never a list of files that were removed on purpose.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +20,25 @@ from geminga_bookie.formats.entry_log_v1 import FILE_HEADER_BYTES, file_name
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A file, and what it lacks, in words."""
+    """A file that is missing or too short, and what it lacks, in words."""
 
     path: str
     what: str
 
 
 class LogLists:
-    """The lists of all ledger directories.
-
-    A log is listed before anything in it counts, and unlisted before it is removed: a crash leaves
-    files that are not listed, never the other way round.
-    """
+    """The lists of all ledger directories."""
 
     def __init__(self, directories: Directories) -> None:
         self._directories = directories
+        # What was written last, so that lists that stay the same are not written again.
         self._written: dict[Directory, bytes] = {}
 
     async def write(self, homes: Mapping[int, Directory], sizes: Mapping[int, int]) -> None:
-        """From now on these are the logs, each with so many bytes at least. Raises ``OSError``."""
+        """List these logs, each with the bytes that it has at least. Raises ``OSError``.
+
+        A log without a size is being written to: only its header is promised.
+        """
         for directory in self._directories:
             listed = {
                 number: sizes.get(number, FILE_HEADER_BYTES)
@@ -44,7 +51,7 @@ class LogLists:
                 self._written[directory] = content
 
     async def losses(self, homes: Mapping[int, Directory]) -> list[Loss]:
-        """What is missing, by the lists, of the logs that were found. Raises ``OSError``."""
+        """Compare the lists with the logs that were found, in ``homes``. Raises ``OSError``."""
         losses: list[Loss] = []
         for directory in self._directories:
             content = await directory.disk.read_file(layout.NAME)
@@ -58,19 +65,18 @@ class LogLists:
                 continue
             for number, size in sorted(listed.items()):
                 home = homes.get(number)
-                found = -1 if home is None else await _size_of(home, number)
-                if found < size:
-                    what = "it is missing" if home is None else f"{size - found} bytes are missing"
-                    losses.append(Loss(_path(home or directory, file_name(number)), what))
+                if home is None:
+                    losses.append(Loss(_path(directory, file_name(number)), "it is missing"))
+                    continue
+                file = await home.disk.open(file_name(number))
+                try:
+                    missing = size - file.size
+                finally:
+                    await file.close()
+                if missing > 0:
+                    path = _path(home, file_name(number))
+                    losses.append(Loss(path, f"{missing} bytes are missing"))
         return losses
-
-
-async def _size_of(home: Directory, number: int) -> int:
-    file = await home.disk.open(file_name(number))
-    try:
-        return file.size
-    finally:
-        await file.close()
 
 
 def _path(directory: Directory, name: str) -> str:

@@ -1,6 +1,7 @@
-"""Going through an entry log block by block, without the entries: what a log says of itself.
+"""Reading an entry log from end to end, block by block, without the index.
 
-A lost index is rebuilt from this, and compaction learns from it what it must move.
+A lost index is rebuilt from this, and compaction learns from it which blocks it must move. Entries
+are not read where a block's header says all that is wanted.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from geminga_runtime.disk import DiskFile
 
 log = logging.getLogger(__name__)
 
-# Headers are small and blocks are large: one small read for each block.
+# Headers are small and blocks are large: one small read for each block, with most tables in it.
 _TABLE_PEEK_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedBlock:
-    """A block of entries, with its ledger's master key; or, ``location`` None, ledger records.
+    """A block of entries, or a block of ledger records."""
 
-    ``end`` is the offset behind it.
-    """
-
+    # The offset behind it.
     end: int
+    # Which entries it spans, and where; None for ledger records.
     location: BlockLocation | None
+    # Of the ledger whose entries they are; zeros for ledger records.
     master_key: bytes
     ledgers: tuple[LedgerRecord, ...] = ()
 
 
 async def read_seed(file: DiskFile, path: str) -> int | None:
-    """The seed of the file's block headers; None where there is none that fits them.
+    """Read the seed of the file's block headers; None where none is found that fits them.
 
     A damaged file header is enough where the first block shows which of its bytes are right. Raises
     ``UnknownFormat``, ``OSError``.
@@ -61,10 +62,11 @@ async def scan_log(
     begin: int = layout.FILE_HEADER_BYTES,
     end: int | None = None,
 ) -> AsyncGenerator[ScannedBlock, None]:
-    """The blocks of log ``number`` from ``begin`` up to ``end``, which is where one ends.
+    """Yield the blocks of log ``number`` from ``begin`` up to ``end``, which is the end of a block.
 
-    None: up to the end of the file, less a block that a crash tore. Raises ``CorruptFile`` for
-    damage in the middle, ``OSError``.
+    With ``end`` None, up to the end of the file, less a block there that a crash tore: it was being
+    written by a checkpoint, so the journal still has its entries. Raises ``CorruptFile`` for damage
+    in the middle, ``OSError``.
     """
     limit = file.size if end is None else end
     offset = begin
@@ -74,55 +76,55 @@ async def scan_log(
         if header is None or offset + layout.BLOCK_HEADER_BYTES + header.content_bytes > limit:
             if end is not None:
                 raise CorruptFile(path, offset, "a block is not what was written")
-            await _require_torn_tail(file, path, offset, seed)
+            # With a good block behind it, the bad one was good once too: appends are synced in
+            # turn.
+            if await next_block(file, seed, offset) is not None:
+                what = "a block is not what was written, and another follows"
+                raise CorruptFile(path, offset, what)
+            log.warning(
+                "entry log ends in the middle of a block: left out, the journal has it",
+                extra={"file": path, "offset": offset, "left_out_bytes": file.size - offset},
+            )
             return
         content = head[layout.BLOCK_HEADER_BYTES :]
-        # A list of ids is believed where it fits its block's checksum, or the entries; all else the
-        # header says.
+        # A table of ids is believed where it fits its block's checksum, for which all of the block
+        # is needed. What a dense block spans its header says.
         is_dense = header.kind == BlockKind.DENSE_ENTRIES
         needed = 0 if is_dense else header.content_bytes
         if len(content) < needed:
             content = await file.read(offset + layout.BLOCK_HEADER_BYTES, needed)
-        block = _scanned(path, number, offset, header, content[: header.content_bytes])
-        yield block
-        offset = block.end
+        content = content[: header.content_bytes]
+        size = layout.BLOCK_HEADER_BYTES + header.content_bytes
+        if header.kind == BlockKind.LEDGERS:
+            records = layout.decode_ledgers(header, content)
+            if records is None:
+                raise CorruptFile(path, offset, "a block of ledgers is not what was written")
+            yield ScannedBlock(offset + size, None, header.master_key, tuple(records))
+        else:
+            last_entry = _last_entry(header, content)
+            location = BlockLocation(
+                header.ledger_id, header.first_entry, last_entry, number, offset, size, header.count
+            )
+            yield ScannedBlock(location.end, location, header.master_key)
+        offset += size
 
 
-async def next_block(file: DiskFile, seed: int, offset: int) -> int | None:
-    """Where the first block behind ``offset`` begins; None where there is none. Reads it all."""
-    found = layout.find_block_header(seed, await file.read(offset + 1, file.size))
-    return None if found < 0 else offset + 1 + found
-
-
-def _scanned(
-    path: str, number: int, offset: int, header: BlockHeader, content: bytes
-) -> ScannedBlock:
-    size = layout.BLOCK_HEADER_BYTES + header.content_bytes
-    if header.kind == BlockKind.LEDGERS:
-        records = layout.decode_ledgers(header, content)
-        if records is None:
-            raise CorruptFile(path, offset, "a block of ledgers is not what was written")
-        return ScannedBlock(offset + size, None, header.master_key, tuple(records))
+def _last_entry(header: BlockHeader, content: bytes) -> int:
+    """The last entry that a block may hold; of a damaged one, more than it does hold."""
     last_entry = layout.decode_last_entry(header, content)
     if (
         header.kind == BlockKind.ENTRIES
         and not layout.is_content(header, content)
         and last_entry not in salvage_entries(header, content)
     ):
-        # Its last entry does not say itself that it is that one. The block may span more than its
-        # damaged table says: whoever asks for any such entry must hear that it cannot be read, and
-        # not that there is none.
-        last_entry = header.first_entry + layout.BLOCK_SPAN_MAX - 1
-    location = BlockLocation(
-        header.ledger_id, header.first_entry, last_entry, number, offset, size, header.count
-    )
-    return ScannedBlock(location.end, location, header.master_key)
+        # The entry there does not say itself that it is that one. The block may span more than its
+        # damaged table says. A read of any such entry must be answered with an error: an answer
+        # that it is not there would let recovery close the ledger before it.
+        return header.first_entry + layout.BLOCK_SPAN_MAX - 1
+    return last_entry
 
 
-async def _require_torn_tail(file: DiskFile, path: str, offset: int, seed: int) -> None:
-    if await next_block(file, seed, offset) is not None:
-        raise CorruptFile(path, offset, "a block is not what was written, and another follows")
-    log.warning(
-        "entry log ends in the middle of a block: left out, the journal has it",
-        extra={"file": path, "offset": offset, "left_out_bytes": file.size - offset},
-    )
+async def next_block(file: DiskFile, seed: int, offset: int) -> int | None:
+    """Search for the first block behind ``offset``; None where there is none. Reads all of it."""
+    found = layout.find_block_header(seed, await file.read(offset + 1, file.size))
+    return None if found < 0 else offset + 1 + found

@@ -73,6 +73,11 @@ class BlockLocation:
         """The offset behind the block."""
         return self.offset + self.size
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether the block holds every entry that it spans."""
+        return self.last_entry - self.first_entry == self.entries - 1
+
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:

@@ -1,4 +1,4 @@
-"""The index's store for tests and simulation: sorted pairs in memory, which a crash thins out."""
+"""The index's store for tests and simulations: sorted pairs in memory, and what a crash leaves."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ class MemoryStore:
     """
 
     def __init__(self) -> None:
+        # What a reader sees; the keys once more, sorted.
         self._values: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
+        # What survives a crash.
         self._flushed: dict[bytes, bytes] = {}
         # Called before each flush: a moment to crash.
         self.on_flush: Callable[[], None] = lambda: None
@@ -31,11 +33,12 @@ class MemoryStore:
     def descend(self, high: bytes, low: bytes) -> Iterator[Pair]:
         """Pairs with ``low <= key <= high``, highest key first."""
         self.on_read()
+        # All at once: a descent does not see what is written while it is read.
         keys = self._keys[bisect_left(self._keys, low) : bisect_right(self._keys, high)]
         yield from [(key, self._values[key]) for key in reversed(keys)]
 
     def write(self, pairs: Sequence[Pair], removed: Sequence[bytes] = ()) -> None:
-        """Put all pairs, remove the keys ``removed``."""
+        """Put all pairs, then remove the keys ``removed``."""
         for key, value in pairs:
             if key not in self._values:
                 insort(self._keys, key)
@@ -50,7 +53,7 @@ class MemoryStore:
         self._flushed = dict(self._values)
 
     def flushed(self) -> Iterator[Pair]:
-        """What a crash now would leave, in no order."""
+        """Yield what a crash now would leave, in no order."""
         yield from self._flushed.items()
 
     def crash(self) -> None:

@@ -1,8 +1,8 @@
 """The index's store in production: RocksDB, without a log of its own.
 
-The journal is the log: the index is flushed at every checkpoint, before the journal is trimmed, so
-a second log would only write everything twice. RocksDB's lock file also keeps a second bookie out
-of the directory.
+The journal is the log: each checkpoint flushes the index before it trims the journal, so a second
+log would only write everything twice. What RocksDB has in memory when the process dies is written
+again by the next checkpoint. RocksDB's lock file also keeps a second bookie out of the directory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 LOG_FILES_KEPT = 2
 OPEN_FILES_MAX = 64
 
-
 # How RocksDB's messages begin where its files are not what it wrote. Everything else (another
 # process has it open, no rights) says nothing against the files.
 DAMAGE_WORDS = ("Corruption", "IO error: No such file")
@@ -50,16 +49,17 @@ class IndexNotOpened(BookieError):
 
 
 def open_index(path: Path) -> RocksStore:
-    """The index's store in ``path``; one that is damaged is set aside, and an empty one returned.
+    """Open the index's store in ``path``; set a damaged one aside and return an empty one.
 
-    An empty index is rebuilt from the entry logs. Raises ``IndexNotOpened``.
+    The bookie rebuilds an empty index from the entry logs. Raises ``IndexNotOpened``.
     """
     try:
         store = RocksStore(path)
     except IndexNotOpened as error:
-        if not str(error.__cause__).startswith(DAMAGE_WORDS):
-            raise
+        # Words, not the error, which keeps a half-read table open.
         damage = str(error.__cause__)
+        if not damage.startswith(DAMAGE_WORDS):
+            raise
     else:
         damage = _damage_in(store)
         if not damage:
@@ -67,7 +67,13 @@ def open_index(path: Path) -> RocksStore:
         store.close()
     # A half-read table in what is left of an error would keep the directory locked.
     gc.collect()
-    aside = _set_aside(path)
+    for number in range(1, SET_ASIDE_MAX):
+        aside = path.with_name(f"{path.name}{SET_ASIDE_SUFFIX}{number}")
+        if not aside.exists():
+            break
+    else:
+        raise IndexNotOpened(path, f"it is damaged, and {SET_ASIDE_MAX} before it were set aside")
+    path.rename(aside)
     log.error(
         "the index is damaged and was set aside; it is rebuilt from the entry logs, and the "
         "directory that was set aside can then be deleted",
@@ -79,8 +85,8 @@ def open_index(path: Path) -> RocksStore:
 def _damage_in(store: RocksStore) -> str:
     """What is wrong with what a bookie reads of its index before anything else; empty: nothing.
 
-    Words, not the error, which keeps a half-read table open. Raises ``OSError`` for what says
-    nothing against the files.
+    Damage of blocks and ledgers shows later, where they are read, as ``OSError``. Raises
+    ``OSError`` for what says nothing against the files.
     """
     try:
         for prefix in (b"e", b"m"):
@@ -93,17 +99,11 @@ def _damage_in(store: RocksStore) -> str:
     return ""
 
 
-def _set_aside(path: Path) -> Path:
-    for number in range(1, SET_ASIDE_MAX):
-        aside = path.with_name(f"{path.name}{SET_ASIDE_SUFFIX}{number}")
-        if not aside.exists():
-            path.rename(aside)
-            return aside
-    raise IndexNotOpened(path, f"it is damaged, and {SET_ASIDE_MAX} before it were set aside")
-
-
 class RocksStore:
-    """A ``SortedStore`` in the directory ``path``; a read-only one can be had beside another."""
+    """A ``SortedStore`` in the directory ``path``.
+
+    A read-only one can be opened while a bookie has the directory open, for tools.
+    """
 
     def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
         if not is_read_only:
@@ -122,6 +122,7 @@ class RocksStore:
         self._write_options = rocksdict.WriteOptions()
         # The stub has only the getter.
         self._write_options.disable_wal = True  # pyright: ignore[reportAttributeAccessIssue]
+        # One thread: only flushes wait for the disk, and they come one at a time.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="geminga-index")
 
     def get(self, key: bytes) -> bytes | None:
@@ -132,6 +133,7 @@ class RocksStore:
 
     def descend(self, high: bytes, low: bytes) -> Iterator[Pair]:
         """Pairs with ``low <= key <= high``, highest key first."""
+        # An iterator of RocksDB sees the database as it was when the iterator was made.
         position = self._database.iter()
         position.seek_for_prev(high)
         while position.valid():
@@ -144,7 +146,7 @@ class RocksStore:
             position.status()
 
     def write(self, pairs: Sequence[Pair], removed: Sequence[bytes] = ()) -> None:
-        """Put all pairs and remove the keys ``removed``, at once and in memory."""
+        """Put all pairs and remove the keys ``removed``, as one batch, in memory."""
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in pairs:
             batch.put(key, value)
@@ -163,14 +165,14 @@ class RocksStore:
             self._database.flush(wait=True)
 
     def close(self) -> None:
-        """Give the directory back."""
+        """Close the database, which gives the directory free."""
         self._executor.shutdown(wait=True)
         self._database.close()
 
 
 @contextmanager
 def _disk_errors() -> Generator[None, None, None]:
-    """rocksdict raises the bare ``Exception`` for whatever RocksDB reports, its file named."""
+    """Turn what RocksDB reports into ``OSError``: rocksdict raises the bare ``Exception``."""
     try:
         yield
     except Exception as error:
