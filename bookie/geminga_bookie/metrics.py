@@ -49,7 +49,7 @@ class BookieMetrics:
         for directory in bookie.ledger_directories:
             yield _usage_name(directory.path), directory.usage * 100
         yield from self._garbage_gauges()
-        yield "bookie_ledgers_count", storage.counts.ledgers + storage.ledgers.new_count
+        yield "bookie_ledgers_count", storage.counts.ledgers + len(storage.ledgers.new_ids())
         yield "bookie_entries_count", storage.counts.entries + write_cache.entry_count
         yield "bookie_write_cache_size", write_cache.used_bytes
         yield "bookie_read_cache_size", read_cache.used_bytes

@@ -111,7 +111,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_bookie.sessions.v3_adds:_require_master_key": MISUSE,
     "geminga_bookie.sessions.v3_reads:V3Reads._fence:raise WrongMasterKey": MISUSE,
     "geminga_bookie.sessions.v3_reads:V3Reads.read:raise BadRequest": WIRE,
-    "geminga_bookie.storage.checkpoint:Checkpointer._try:except Exception": CODE,
+    "geminga_bookie.storage.checkpoint:Checkpointer._run_when_wanted:except Exception": CODE,
     "geminga_bookie.index.rocks_store": FILES,
     "geminga_bookie.storage.storage:Storage._open": MISUSE,
     "geminga_broker.admin": HTTP,

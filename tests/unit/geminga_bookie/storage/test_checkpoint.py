@@ -164,7 +164,7 @@ async def test_what_is_added_meanwhile_belongs_to_the_next() -> None:
     assert rig.storage.index.journal_marks() == (mark,)
     assert rig.storage.write_cache.find(1, 0) is None
     assert rig.storage.find(1, 1) == b"one"
-    assert rig.storage.ledgers.has_changes
+    assert rig.storage.ledgers.changed
     await rig.checkpointer.run()
     assert await rig.storage.fetch(1, 1) == b"one"
     record = rig.storage.index.ledger(1)
@@ -292,7 +292,7 @@ async def test_an_index_that_cannot_be_flushed_is_told_of_everything_once() -> N
     for _ in range(2):
         with pytest.raises(OSError, match="index"):
             await rig.checkpointer.run()
-        assert rig.storage.ledgers.new_count + rig.storage.counts.ledgers == 1
+        assert len(rig.storage.ledgers.new_ids()) + rig.storage.counts.ledgers == 1
     rig.add(1, 1, b"one")
     await rig.checkpointer.run()
     index = rig.storage.index

@@ -245,7 +245,7 @@ def test_what_the_journal_says_is_restored_without_asking() -> None:
     storage.restore_add(1, 0, KEY, b"zero")
     assert storage.find(1, 0) == b"zero"
     assert storage.fence(1, KEY).is_fence_durable
-    assert storage.ledgers.has_changes
+    assert storage.ledgers.changed
     assert storage.write_cache.active_bytes > 4
     with pytest.raises(LedgerFenced):
         storage.admit(1, KEY, 0)
