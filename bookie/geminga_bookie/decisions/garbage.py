@@ -1,10 +1,12 @@
-"""What is garbage: ledgers that nobody knows any more, entry logs that hold mostly such; and when
-to look. Decisions only: ``collector`` asks ZooKeeper and acts, ``compaction`` moves what lives.
+"""What is garbage, and when it is looked for.
 
 The rules are those of BookKeeper's ``ScanAndCompareGarbageCollector`` and
 ``GarbageCollectorThread``: a ledger is garbage when its metadata is gone, or when it is closed and
-this bookie is in none of its fragments. That ZooKeeper did not answer says nothing of either.
-Unlike upstream's, copies elsewhere count only on bookies that are there.
+this bookie is in none of its fragments. Where ZooKeeper did not answer, nothing is known. Unlike
+upstream, copies elsewhere count only on bookies that are alive.
+
+A round looks for deleted ledgers. Now and then it also compacts entry logs: a minor compaction
+takes logs of which little is in use, a major one, less often, logs of which more is.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
 
 # What copies cost besides their bytes: a new file's header, the list of files, ledger records.
 COPY_OVERHEAD_BYTES = 16 * 1024
-# Less is not worth a new file.
+# What giving up the current log must free: less is not worth a new file.
 LEFT_BYTES_MIN = 1024 * 1024
 
 
 class CompactionKind(Enum):
-    """How far a compaction goes; the value is its word in logs."""
+    """Which compaction is due, or under way; the value is its word in logs."""
 
     NONE = "none"
     MINOR = "minor"
@@ -33,17 +35,18 @@ class CompactionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRound:
-    """What one round has to do. Deleted ledgers are looked for in each."""
+    """What one round does besides looking for deleted ledgers, which each does."""
 
     compaction: CompactionKind
     is_over_replication_due: bool
 
 
 class RoundPlanner:
-    """Decides what the next round has to do. Seconds are of one monotonic clock."""
+    """Decides what the next round does. Seconds are of one monotonic clock."""
 
     def __init__(self, limits: GarbageConfig, now_s: float) -> None:
         self._limits = limits
+        # When each was done last; the start counts, so that a restart begins none.
         self._minor_s = self._major_s = self._over_replicated_s = now_s
 
     def next(
@@ -54,10 +57,10 @@ class RoundPlanner:
         may_minor: bool,
         may_major: bool,
     ) -> PlannedRound:
-        """The round that begins now; it counts as done.
+        """Plan the round that begins now; it counts as done.
 
-        A forced one does all that is configured. ``may_minor`` and ``may_major`` say whether the
-        disks have room for copies of whatever is due before what was copied goes.
+        A forced one does all that is configured. ``may_minor`` and ``may_major`` say whether that
+        compaction is allowed now: the disks must have room for copies before the originals go.
         """
         limits = self._limits
         compaction = CompactionKind.NONE
@@ -65,6 +68,7 @@ class RoundPlanner:
             self._major_s, limits.major_compaction_interval_s, now_s, is_forced=is_forced
         ):
             compaction = CompactionKind.MAJOR
+            # A major compaction takes whatever a minor one would.
             self._major_s = self._minor_s = now_s
         elif may_minor and _is_due(
             self._minor_s, limits.minor_compaction_interval_s, now_s, is_forced=is_forced
@@ -78,7 +82,7 @@ class RoundPlanner:
         return PlannedRound(compaction, is_due)
 
     def threshold(self, compaction: CompactionKind) -> float:
-        """Which share of a log must be of use for it to be left alone."""
+        """The share of a log that must be in use for a compaction to leave it alone."""
         if compaction is CompactionKind.MAJOR:
             return self._limits.major_compaction_threshold
         return (
@@ -87,7 +91,7 @@ class RoundPlanner:
 
     @property
     def highest_threshold(self) -> float:
-        """The highest share that any compaction leaves alone; 0 where all are turned off."""
+        """The highest threshold of the compactions that are turned on; 0 where none is."""
         limits = self._limits
         return max(
             limits.minor_compaction_threshold if limits.minor_compaction_interval_s else 0.0,
@@ -100,7 +104,7 @@ def _is_due(last_s: float, interval_s: float, now_s: float, *, is_forced: bool) 
 
 
 def parents_of(ledger_ids: Iterable[int]) -> dict[str, list[int]]:
-    """The nodes whose children must be listed to know which of these ledgers exist."""
+    """Group ledgers by the ZooKeeper node whose children say which of them exist."""
     parents: dict[str, list[int]] = {}
     for ledger_id in ledger_ids:
         parents.setdefault(ledger_path(ledger_id).rpartition("/")[0], []).append(ledger_id)
@@ -108,7 +112,7 @@ def parents_of(ledger_ids: Iterable[int]) -> dict[str, list[int]]:
 
 
 def unlisted(ledger_ids: Iterable[int], children: Collection[str]) -> list[int]:
-    """Those of one parent's ledgers that are not among its children."""
+    """The ledgers of one parent node that are not among its children."""
     names = frozenset(children)
     return [
         ledger_id
@@ -122,10 +126,11 @@ def is_over_replicated(
 ) -> bool:
     """Whether the ledger has all its copies elsewhere, for good.
 
-    An open one may get this bookie into its ensemble again at any moment. And while one of its
+    An open ledger may get this bookie into its ensemble again at any moment. And while one of its
     bookies is not among ``live_bookies`` (registered, writable or read-only), what is here may be
-    the only copy: that bookie may be this one, under an id that it lost.
+    the only copy: that bookie may even be this one, under an id that it lost.
     """
+    # Of all fragments: an ensemble change leaves the entries of older ones where they are.
     holders = {each for fragment in metadata.fragments for each in fragment.ensemble}
     return (
         metadata.state is LedgerState.CLOSED
@@ -135,7 +140,7 @@ def is_over_replicated(
 
 
 def dead_logs(numbers: Sequence[int], logs: Mapping[int, LogUsage], end: int) -> list[int]:
-    """Of the logs that exist, those before log ``end`` of which nothing is of use."""
+    """The logs before log ``end`` of which nothing is in use, of those that exist."""
     nothing = LogUsage()
     return [
         number for number in numbers if number < end and not logs.get(number, nothing).live_bytes
@@ -143,7 +148,7 @@ def dead_logs(numbers: Sequence[int], logs: Mapping[int, LogUsage], end: int) ->
 
 
 def logs_to_compact(logs: Mapping[int, LogUsage], end: int, threshold: float) -> list[int]:
-    """Logs before log ``end`` of which less than ``threshold`` is of use, the emptiest first."""
+    """Logs before log ``end`` of which less than ``threshold`` is in use, the emptiest first."""
     shares = {
         number: usage.live_bytes / usage.end
         for number, usage in logs.items()
@@ -154,15 +159,16 @@ def logs_to_compact(logs: Mapping[int, LogUsage], end: int, threshold: float) ->
 
 
 def has_room(usage: LogUsage, free_bytes: int) -> bool:
-    """Whether a log can be copied before it goes: the copies take at most half of what is free.
+    """Whether what is in use of a log can be copied before the log is removed.
 
-    The other half is for the journal, the index and checkpoints, which may share the disk.
+    The copies may take half of what is free. The other half is for the journal, the index and
+    checkpoints, which may share the disk.
     """
     return usage.live_bytes + COPY_OVERHEAD_BYTES <= free_bytes // 2
 
 
 def is_worth_leaving(usage: LogUsage, threshold: float) -> bool:
-    """Whether the log that is written to is given up on a full disk: for all that would free."""
+    """Whether the current log should be given up on a full disk, for what that would free."""
     return (
         usage.end - usage.live_bytes >= LEFT_BYTES_MIN and usage.live_bytes < usage.end * threshold
     )
