@@ -44,7 +44,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_autorecovery.repair_plan:with_replacements:raise FragmentChanged (3)",
         "geminga_autorecovery.worker:ReplicationWorker._give_back:except CoordinationError",
         "geminga_autorecovery.worker:ReplicationWorker._let_go:except (LedgerError, CoordinationError)",  # noqa: E501
-        "geminga_bookie.bookie:Bookie._make_room:except OSError",
+        "geminga_bookie.bookie:Bookie._replay_journal:except OSError",
         "geminga_bookie.disks.identity:_agreed_cookie:raise CookieMismatch (2)",
         "geminga_bookie.disks.identity:_agreed_cookie:raise CookieMismatch (3)",
         "geminga_bookie.disks.identity:_bookie_id:raise BadBookieId (2)",

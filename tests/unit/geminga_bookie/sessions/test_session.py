@@ -470,7 +470,7 @@ def test_no_bytes_break_the_bookie(requests: list[bytes]) -> None:
             await settle()
             second = host.network.connect_client()
             assert await second.ask(make_add(77, 0)) == [added(77, 0)]
-            assert bookie.journal.error is None
+            assert bookie.journals[0].error is None
         host.kill()
         async with serving(host) as (_, third):
             assert await third.ask(encode_read(77, 0)) == [read(77, 0, make_entry(77, 0))]
