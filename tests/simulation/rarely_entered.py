@@ -62,7 +62,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_bookie.sessions.v3:V3Requests._bookie_info:except OSError",
         "geminga_bookie.sessions.v3:V3Requests._bookie_info:raise BookieFailed",
         "geminga_bookie.sessions.v3_adds:V3Adds.force:raise BookieFailed",
-        "geminga_bookie.sessions.v3_reads:_fence_failed:raise BookieFailed",
+        "geminga_bookie.sessions.v3_reads:V3Reads._fenced.fail:raise BookieFailed",
         "geminga_bookie.storage.storage:Storage.entry_runs:except LogRemoved",
         "geminga_bookie.storage.storage:Storage.entry_runs:raise BookieFailed",
         "geminga_bookie.entry_logs.entry_log:EntryLog.open:raise EntryLogMissing",

@@ -1,7 +1,8 @@
-"""Back-pressure: when too much is in memory, no connection's socket is read.
+"""Back-pressure: while too much is in memory, no connection's socket is read.
 
 Two things can be too much: adds that wait for the journal, and entries that wait for a checkpoint.
-Both shrink by themselves, and whoever makes them shrink calls ``review``.
+Both shrink by themselves, and each time they do ``review`` is called. Sockets that are not read
+fill up, and clients stop sending: nothing is refused, and nothing grows without a bound.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ class Connection(Protocol):
 
 
 class MemoryBackPressure:
-    """All open connections; holds them while ``is_full`` says so."""
+    """All open connections of a bookie; holds them while ``is_full`` says so."""
 
     def __init__(self, is_full: Callable[[], bool]) -> None:
         self._is_full = is_full
-        # A dict for its order: what happens must not hang on addresses.
+        # A dict and not a set, for its order: a simulation must do the same each time, and the
+        # order of a set depends on memory addresses.
         self._connections: dict[Connection, None] = {}
         self._is_closed = False
         self._is_empty = asyncio.Event()
+        # Whether connections are held, and how often that began.
         self.is_held = False
         self.holds = 0
 
@@ -47,7 +50,7 @@ class MemoryBackPressure:
         return len(self._connections)
 
     def join(self, connection: Connection) -> None:
-        """A connection came."""
+        """Add a connection that was accepted."""
         self._connections[connection] = None
         self._is_empty.clear()
         if self._is_closed:
@@ -56,22 +59,32 @@ class MemoryBackPressure:
             connection.hold()
 
     def leave(self, connection: Connection) -> None:
-        """A connection went."""
+        """Remove a connection that is gone."""
         self._connections.pop(connection, None)
         if not self._connections:
             self._is_empty.set()
 
     def review(self) -> None:
-        """Look again: hold or release everybody if that changed."""
-        self._hold_all(is_held=self._is_closed or self._is_full())
+        """Check again whether memory is full; hold or release all connections if that changed."""
+        is_held = self._is_closed or self._is_full()
+        if is_held == self.is_held:
+            return
+        self.is_held = is_held
+        self.holds += is_held
+        # A copy: a connection that is released may end, and leave, at once.
+        for connection in list(self._connections):
+            if is_held:
+                connection.hold()
+            else:
+                connection.release()
 
     def close(self) -> None:
-        """Hold everybody for good, and let nobody join any more."""
+        """Hold all connections for good; later ones are aborted."""
         self._is_closed = True
         self.review()
 
     async def disconnect(self, timeout_s: float) -> None:
-        """Close every connection; abort those that are not done in ``timeout_s`` seconds."""
+        """Close every connection; abort those that have not ended after ``timeout_s`` seconds."""
         for connection in list(self._connections):
             connection.close()
         if not self._connections:
@@ -82,14 +95,3 @@ class MemoryBackPressure:
         except TimeoutError:
             for connection in list(self._connections):
                 connection.abort()
-
-    def _hold_all(self, *, is_held: bool) -> None:
-        if is_held == self.is_held:
-            return
-        self.is_held = is_held
-        self.holds += is_held
-        for connection in list(self._connections):
-            if is_held:
-                connection.hold()
-            else:
-                connection.release()

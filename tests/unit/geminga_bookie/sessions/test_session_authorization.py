@@ -12,7 +12,7 @@ from tests.unit.geminga_bookie.fakes import MemoryNetwork, make_add
 from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.sessions.test_session import added, settle
 
-from geminga_bookie.sessions.session import AUTHORIZATION_TIMEOUT_S
+from geminga_bookie.sessions.connection import AUTHORIZATION_TIMEOUT_S
 from geminga_protocol.bookkeeper.v2 import parse_response
 from geminga_runtime.coordination import CoordinationError
 from geminga_runtime.errors import GemingaError
