@@ -1,4 +1,4 @@
-"""The endpoints of garbage collection: begin one now, suspend compactions, and how it stands.
+"""The endpoints of garbage collection: its state, starting it, suspending compactions.
 
 Facts: ``TriggerGCService``, ``SuspendCompactionService``, ``ResumeCompactionService``,
 ``GCDetailsService`` and ``GarbageCollectionStatus`` of Apache BookKeeper.
@@ -19,15 +19,15 @@ _JOB = "garbage collection"
 
 
 async def gc_state(access: AdminAccess, _request: Request) -> Answer:
-    """Whether a collection that was ordered goes on."""
+    """Tell whether a collection that was ordered goes on."""
     return json_answer({"is_in_force_gc": _word(is_true=_is_forced(access))})
 
 
 async def trigger_gc(access: AdminAccess, request: Request) -> Answer:
-    """Begin a collection, unless one goes on.
+    """Start a collection, unless one goes on.
 
-    ``forceMinor`` and ``forceMajor`` say which compactions it does; without them those that are not
-    suspended.
+    ``forceMinor`` and ``forceMajor`` say which compactions it does; where they do not, it does
+    those that are not suspended.
     """
     fields = request.fields() if request.body.strip() else {}
     collector = _collector(access)
@@ -39,7 +39,7 @@ async def trigger_gc(access: AdminAccess, request: Request) -> Answer:
 
 
 async def suspended_compactions(access: AdminAccess, _request: Request) -> Answer:
-    """Which compactions are not done, by order or for want of room."""
+    """Tell which compactions are not done, by order or for want of room."""
     collector = _collector(access)
     suspended = collector.suspended
     is_minor = CompactionKind.MINOR in suspended or not collector.may_minor
@@ -67,7 +67,7 @@ async def resume_compaction(access: AdminAccess, request: Request) -> Answer:
 
 
 async def gc_details(access: AdminAccess, _request: Request) -> Answer:
-    """What is going on, and what was done since the start."""
+    """Tell what is going on, and what was done since the start."""
     collector = _collector(access)
     collected = collector.collected
     status = {
@@ -91,12 +91,13 @@ def _collector(access: AdminAccess) -> Collector:
 
 
 def _is_forced(access: AdminAccess) -> bool:
-    """Whether a collection that was ordered goes on, be it with the checkpoint before the rest."""
+    """Whether a collection that was ordered goes on."""
+    # The job begins before the collector's part of it, with a checkpoint.
     return access.is_going_on(_JOB) or _collector(access).is_forced
 
 
 def _kinds(request: Request, verb: str) -> list[CompactionKind]:
-    """The compactions that an order is about, the major one first. Raises ``Refused``."""
+    """The compactions that an order names, the major one first. Raises ``Refused``."""
     if not request.body.strip():
         raise Refused(HTTPStatus.BAD_REQUEST, "Empty request body")
     names = {f"{verb}Major": CompactionKind.MAJOR, f"{verb}Minor": CompactionKind.MINOR}
@@ -107,6 +108,7 @@ def _kinds(request: Request, verb: str) -> list[CompactionKind]:
 
 
 def _obeyed(access: AdminAccess, verb: str, kinds: list[CompactionKind]) -> Answer:
+    """Confirm an order in upstream's words."""
     bookie_id = access.bookie.bookie_id
     return json_answer(
         ", ".join(f"{verb} {kind.name.lower()}GC on BookieServer: {bookie_id}" for kind in kinds)

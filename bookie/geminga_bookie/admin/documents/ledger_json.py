@@ -21,12 +21,15 @@ _DIGEST_NAMES = {each: each.name for each in DigestType} | {DigestType.HMAC: "MA
 def metadata_json(
     ledger_id: int, metadata: LedgerMetadata, *, created_ms: int = 0
 ) -> dict[str, object]:
-    """The whole record; bytes in base64.
+    """Show the whole record; bytes in base64.
 
     ``created_ms`` is the time at which the record's node was made, 0 where that is not known. It
-    goes in where the record says no time of its own, as most do.
+    stands in for a creation time in the record itself, which most records lack.
     """
     digest = metadata.digest_type
+    ctime_ms = metadata.creation_time_ms
+    if ctime_ms is None:
+        ctime_ms = created_ms or _NO_CREATION_TIME
     return {
         "ledgerId": ledger_id,
         "metadataFormatVersion": FORMAT_VERSION,
@@ -36,7 +39,7 @@ def metadata_json(
         "state": metadata.state.name,
         "length": metadata.length,
         "lastEntryId": metadata.last_entry,
-        "ctime": _creation_time_ms(metadata, created_ms),
+        "ctime": ctime_ms,
         "digestType": None if digest is None else _DIGEST_NAMES[digest],
         "password": b64encode(metadata.password or b"").decode(),
         "customMetadata": {key: b64encode(each).decode() for key, each in metadata.custom.items()},
@@ -47,9 +50,3 @@ def metadata_json(
         },
         "ctoken": _NO_TOKEN if metadata.creation_token is None else metadata.creation_token,
     }
-
-
-def _creation_time_ms(metadata: LedgerMetadata, created_ms: int) -> int:
-    if metadata.creation_time_ms is not None:
-        return metadata.creation_time_ms
-    return created_ms or _NO_CREATION_TIME

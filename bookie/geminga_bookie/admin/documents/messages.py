@@ -1,6 +1,7 @@
-"""A request as the endpoints see it, and their answers; HTTP itself is ``app``'s business. Pure.
+"""Requests as the endpoints see them, and their answers. Pure.
 
-What is wrong with a request is raised as ``Refused``, with the status and words of the answer.
+HTTP itself is the business of ``admin.app``. What is wrong with a request is raised as ``Refused``,
+with the status and words of the answer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from urllib.parse import parse_qsl
 
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
-# More parameters than any endpoint has say that somebody means something else.
+# No endpoint has as many: a request with more means something else.
 PARAMETERS_MAX = 32
 
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
@@ -22,7 +23,7 @@ _I64_MAX = (1 << 63) - 1
 
 
 class Refused(Exception):
-    """The request cannot be served as it is; becomes an answer."""
+    """The request cannot be served as it is. ``app`` makes an answer of it."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -32,14 +33,15 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: its method, its query parameters (of two of a name the last), its body."""
+    """One request to an endpoint."""
 
     method: str
+    # From the query; of two with one name the last counts.
     parameters: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """The parameter as a number. Raises ``Refused`` where it is none, or missing."""
+        """The parameter as a number. Raises ``Refused`` where it is no number, or missing."""
         words = self.parameters.get(name)
         if words is None:
             if default is not None:
@@ -66,15 +68,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status and body; a long body comes in pieces, so that it never stands in memory whole."""
+    """What an endpoint answers."""
 
     status: int
     content_type: str
+    # A long body comes in pieces, so that it is never in memory as a whole.
     body: bytes | AsyncGenerator[bytes, None]
 
 
 def parse_parameters(query: bytes) -> dict[str, str]:
-    """The parameters of a query string. Raises ``Refused``."""
+    """Decode a query string. Raises ``Refused``."""
     try:
         pairs = parse_qsl(
             query.decode("latin-1"), keep_blank_values=True, max_num_fields=PARAMETERS_MAX
@@ -85,22 +88,22 @@ def parse_parameters(query: bytes) -> dict[str, str]:
 
 
 def json_answer(content: object) -> Answer:
-    """A JSON value."""
+    """An answer of a JSON value."""
     return Answer(HTTPStatus.OK, JSON_TYPE, json_bytes(content))
 
 
 def text_answer(words: str, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    """Words for people."""
+    """An answer of plain text."""
     return Answer(status, TEXT_TYPE, words.encode())
 
 
 def json_bytes(content: object) -> bytes:
-    """JSON laid out for people."""
+    """Encode JSON with line breaks and indents, as upstream does."""
     return json.dumps(content, indent=2).encode()
 
 
 async def json_object(members: AsyncIterator[tuple[str, object]]) -> AsyncGenerator[bytes, None]:
-    """One JSON object, each member a piece of its text."""
+    """Encode a JSON object, member by member, as its members come."""
     start = "{\n"
     async for name, value in members:
         text = json.dumps(value, indent=2).replace("\n", "\n  ")
