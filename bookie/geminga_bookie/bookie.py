@@ -120,10 +120,7 @@ class Bookie(Service):
         self._replayed: list[JournalMark] | None = None
         self.counters = Counters(clock)
         self.entry_log = EntryLog(
-            self.ledger_directories,
-            clock,
-            file_bytes_max=config.entry_log_bytes_max,
-            config=config,
+            self.ledger_directories, clock, file_bytes_max=config.entry_log_bytes_max, config=config
         )
         self.storage = Storage(
             config, self._index, self.entry_log, on_read_only=self._read_only_changed
@@ -152,15 +149,7 @@ class Bookie(Service):
         )
         self.bookie_id = cookie.bookie_id
         await self._require_index()
-        directories = await ordered_directories(self.journal_directories)
-        marks = self._index.journal_marks() or (JOURNAL_BEGINNING,) * len(directories)
-        self._replayed = list(marks)
-        replays = {
-            directory: Replay(directory.disk, None if mark == JOURNAL_BEGINNING else mark)
-            for directory, mark in zip(directories, marks, strict=True)
-        }
-        for replay in replays.values():
-            await replay.find()
+        replays = await self._find_replays()
         stack.push_async_callback(self.entry_log.close)
         if config.accept_lost_entries:
             await forget_lost_logs(self.entry_log, self._index)
@@ -216,6 +205,19 @@ class Bookie(Service):
                 await self._index.commit(Change(counts=Counts()))
         elif version != FORMAT_VERSION:
             raise UnknownFormat("the index", f"its version is {version}, not {FORMAT_VERSION}")
+
+    async def _find_replays(self) -> dict[Directory, Replay]:
+        """What is to be replayed of each journal, by its directory; changes nothing."""
+        directories = await ordered_directories(self.journal_directories)
+        marks = self._index.journal_marks() or (JOURNAL_BEGINNING,) * len(directories)
+        self._replayed = list(marks)
+        replays = {
+            directory: Replay(directory.disk, None if mark == JOURNAL_BEGINNING else mark)
+            for directory, mark in zip(directories, marks, strict=True)
+        }
+        for replay in replays.values():
+            await replay.find()
+        return replays
 
     async def _replay_journal(self, number: int, replay: Replay) -> None:
         """Bring back what only the journal has; make room by checkpoints where it is much."""

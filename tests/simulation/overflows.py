@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from geminga_bookie.entry_logs.entry_log import EntryLog
+from geminga_bookie.entry_logs.open_files import OpenFiles
 from geminga_bookie.journal.journals import SpreadJournals
 from geminga_bookie.sessions.back_pressure import MemoryBackPressure
 from geminga_bookie.sessions.deferred_answers import DeferredAnswers
@@ -82,9 +82,9 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
     (Overflow.READ_AHEAD, ReadCache, "_drop_oldest", lambda *_: True),
     (
         Overflow.OPEN_LOGS,
-        EntryLog,
-        "_remember",
-        lambda log, *_: len(log._open_files) >= log._open_files_max,
+        OpenFiles,
+        "keep",
+        lambda files, *_: len(files._files) >= files._files_max,
     ),
     (Overflow.SECOND_JOURNAL, SpreadJournals, "_part", lambda _, number, __: number > 0),
     (

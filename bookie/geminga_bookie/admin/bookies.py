@@ -47,7 +47,7 @@ async def list_bookies(access: AdminAccess, request: Request) -> Answer:
 
 
 async def cluster_info(access: AdminAccess, _request: Request) -> Answer:
-    """Tell the auditor, whether ledgers lack copies, and how many bookies of each kind there are."""
+    """Tell the auditor, whether ledgers lack copies, and how many bookies there are, by kind."""
     coordination = access.coordination
     live = await read_live_bookies(coordination.children)
     auditor = await current_auditor(coordination)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -28,6 +27,7 @@ from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories, Directory
 from geminga_bookie.entry_logs.log_lists import LogLists, Loss
 from geminga_bookie.entry_logs.log_scan import read_seed
+from geminga_bookie.entry_logs.open_files import OpenFile, OpenFiles
 from geminga_bookie.errors import (
     CorruptFile,
     DamagedBlock,
@@ -48,22 +48,6 @@ DEFAULTS = BookieConfig()
 TABLE_PEEK_BYTES = 16 * 1024
 
 
-class _OpenFile:
-    """An open file and what is known of it."""
-
-    __slots__ = ("file", "is_removed", "readers", "seed")
-
-    def __init__(self, file: DiskFile, seed: int) -> None:
-        self.file = file
-        # Of the block headers' checksums.
-        self.seed = seed
-        # Reads that are under way, and one more for the file that is appended to. Only an idle file
-        # is closed to make room for another.
-        self.readers = 0
-        # The file is deleted, and closed by its last reader.
-        self.is_removed = False
-
-
 class EntryLog:
     """All entry logs of a bookie. Call ``find`` or ``open`` before anything else.
 
@@ -79,7 +63,6 @@ class EntryLog:
         config: BookieConfig = DEFAULTS,
     ) -> None:
         self.batch_bytes = config.entry_log_batch_bytes
-        self._open_files_max = config.entry_logs_open_max
         self._directories = directories
         self._clock = clock
         self._file_bytes_max = file_bytes_max
@@ -88,10 +71,10 @@ class EntryLog:
         self._lists = LogLists(directories)
         # The bytes that each log has at least which is not appended to any more.
         self._sizes: dict[int, int] = {}
-        # Files that are open for reading, the one used longest ago first.
-        self._open_files: OrderedDict[int, _OpenFile] = OrderedDict()
+        # The file that is appended to is among them.
+        self._open_files = OpenFiles(config.entry_logs_open_max)
         # The file that is appended to; None where the next block begins a new one.
-        self._current: _OpenFile | None = None
+        self._current: OpenFile | None = None
         # The highest number that was used: also of files that are gone, so that none is used twice.
         self._current_number = 0
         # Where damage was found, so that each is reported once: log number, offset.
@@ -148,9 +131,7 @@ class EntryLog:
 
     async def close(self) -> None:
         """Close every file. No read may be under way."""
-        for open_file in self._open_files.values():
-            await open_file.file.close()
-        self._open_files.clear()
+        await self._open_files.close()
         self._current = None
 
     # What there is.
@@ -266,7 +247,7 @@ class EntryLog:
             offset += size
         return locations
 
-    async def _append_and_sync(self, current: _OpenFile, chunks: Sequence[bytes]) -> int:
+    async def _append_and_sync(self, current: OpenFile, chunks: Sequence[bytes]) -> int:
         """Append to the current file; return where that begins."""
         known_bytes = current.file.size
         try:
@@ -282,7 +263,7 @@ class EntryLog:
         self.written_bytes += current.file.size - offset
         return offset
 
-    async def _writable_file(self) -> _OpenFile:
+    async def _writable_file(self) -> OpenFile:
         """The file that the next block goes to: the current one, or a new one in its place."""
         current = self._current
         if current is not None and current.file.size < self._file_bytes_max:
@@ -304,10 +285,10 @@ class EntryLog:
             raise
         seed = layout.decode_file_header(path, header)
         assert seed is not None
-        current = _OpenFile(file, seed)
+        current = OpenFile(file, seed)
         self._homes[number] = home
         self._set_current(number, current)
-        await self._remember(number, current)
+        await self._open_files.keep(number, current)
         return current
 
     async def _create(self, home: Directory, number: int, header: bytes) -> DiskFile:
@@ -328,7 +309,7 @@ class EntryLog:
             raise
         return file
 
-    def _set_current(self, number: int, current: _OpenFile | None) -> None:
+    def _set_current(self, number: int, current: OpenFile | None) -> None:
         """Append to ``current`` from now on; it counts as being read, so that it stays open."""
         if self._current is not None:
             self._current.readers -= 1
@@ -446,10 +427,9 @@ class EntryLog:
             if open_file.is_removed and not open_file.readers:
                 await open_file.file.close()
 
-    async def _open_file(self, number: int) -> _OpenFile:
-        open_file = self._open_files.get(number)
+    async def _open_file(self, number: int) -> OpenFile:
+        open_file = self._open_files.find(number)
         if open_file is not None:
-            self._open_files.move_to_end(number)
             return open_file
         home = self._homes.get(number)
         if home is None:
@@ -466,24 +446,13 @@ class EntryLog:
                 raise LogRemoved(layout.file_name(number))
             if seed is None:
                 raise CorruptFile(path, 0, "its header is not what was written")
-            opened_meanwhile = self._open_files.get(number)
+            opened_meanwhile = self._open_files.find(number)
             if opened_meanwhile is not None:
                 return opened_meanwhile
             unless_kept.pop_all()
-        open_file = _OpenFile(file, seed)
-        await self._remember(number, open_file)
+        open_file = OpenFile(file, seed)
+        await self._open_files.keep(number, open_file)
         return open_file
-
-    async def _remember(self, number: int, open_file: _OpenFile) -> None:
-        """Keep a file open; where there are too many, close the idle one used longest ago."""
-        self._open_files[number] = open_file
-        if len(self._open_files) <= self._open_files_max:
-            return
-        for old_number, old in self._open_files.items():
-            if old.readers == 0 and old is not open_file:
-                del self._open_files[old_number]
-                await old.file.close()
-                return
 
     # Removing.
 
@@ -498,11 +467,7 @@ class EntryLog:
         self._damaged = {each for each in self._damaged if each[0] not in homes}
         for number in homes:
             self._sizes.pop(number, None)
-            open_file = self._open_files.pop(number, None)
-            if open_file is not None:
-                open_file.is_removed = True
-                if not open_file.readers:
-                    await open_file.file.close()
+            await self._open_files.drop(number)
         # Unlisted before they are removed. A full disk takes no new list, and must get the room of
         # the files all the same: then the list is written once they are gone.
         with suppress(OSError):

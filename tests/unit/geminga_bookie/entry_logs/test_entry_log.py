@@ -89,7 +89,7 @@ async def test_only_so_many_files_stay_open() -> None:
     locations = [(await log.append(blocks(5, {number: b"x"})))[0] for number in range(10)]
     for location in locations * 2:
         assert await log.read(location) == {location.first_entry: b"x"}
-        assert len(log._open_files) <= 3
+        assert len(log._open_files._files) <= 3
     await log.append(blocks(5, {99: b"y"}))
     await log.close()
 
@@ -269,7 +269,7 @@ async def test_a_log_removed_while_it_is_opened_does_not_come_back() -> None:
     await log.open(None, {})
     (location,) = await log.append(blocks(5, {0: b"x"}))
     await log.append(blocks(5, {1: b"y"}))
-    log._open_files.pop(1)
+    log._open_files._files.pop(1)
     reading = asyncio.ensure_future(log.read(location))
     await asyncio.sleep(0)
     await log.remove(1)
