@@ -242,7 +242,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_ledger.registry:BookieRegistry.resolve:raise BookieUnavailable (2)": CORRUPT,
     "geminga_ledger.registry:BookieRegistry.resolve:raise BookieUnavailable (3)": CORRUPT,
     "geminga_ledger.v3_connection:V3Connection.ask:raise BookieUnavailable": LIMITS,
-    "geminga_proxy.brokers:RegisteredBrokers._records": CORRUPT,
+    "geminga_proxy.brokers:RegisteredBrokers._look:except MalformedRecord": CORRUPT,
     "geminga_proxy.config": TLS,
     "geminga_proxy.broker_handshake:BrokerHandshake.data_received": WIRE,
     "geminga_proxy.connection:ClientConnection._take": WIRE,

@@ -1,7 +1,8 @@
-"""Which addresses a client may be connected to, and which of them it named.
+"""The address that a client named, and whether it may be connected to it.
 
-Without rules a proxy would connect anyone to any address that it reaches itself: a living broker's
-where the living brokers are known, and in any case one of the hosts and ports that are allowed.
+Without rules a proxy would connect any client to any address that it reaches itself. So the address
+must be one of the hosts and ports that are allowed, and a living broker's where the living brokers
+are known.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from geminga_proxy.errors import TargetRefused
 # Where a broker's URL names no port.
 DEFAULT_PORT = 6650
 DEFAULT_PORT_TLS = 6651
-# The longest name of a host (DNS), a scheme and a port: what is longer is not looked at.
+# The longest name of a host (DNS), a scheme and a port: what is longer is not parsed.
 TARGET_LENGTH_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a broker listens; the host in small letters."""
+    """Where a broker listens."""
 
+    # In lower case, as ``urlsplit`` gives it: names of hosts are compared without regard to case.
     host: str
     port: int
 
@@ -33,10 +35,11 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read ``host:port``, with or without a scheme before it. Raises ``TargetRefused``."""
+        """Parse ``host:port``, with or without a scheme in front. Raises ``TargetRefused``."""
         if len(text) > TARGET_LENGTH_MAX:
             raise TargetRefused(text[:TARGET_LENGTH_MAX], "it is too long")
         scheme, separator, address = text.rpartition("://")
+        # The scheme only says which port is meant where none is named.
         try:
             split = urlsplit(f"//{address if separator else text}")
             host, port = split.hostname, split.port
@@ -51,14 +54,18 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TargetRules:
-    """The hosts (with ``*``) and ports that are allowed; no ports: any."""
+    """What the settings allow."""
 
+    # Patterns, in which ``*`` stands for any characters.
     hosts: tuple[str, ...]
+    # Empty: any port.
     ports: frozenset[int]
 
     def check(self, target: Target, living: Collection[Target] | None) -> None:
-        """Raise ``TargetRefused`` where no client may be connected to ``target``. ``living`` are
-        the addresses of the living brokers, None where the proxy does not know them."""
+        """Raise ``TargetRefused`` where clients may not be connected to ``target``.
+
+        ``living`` are the addresses of the living brokers, None where they are not known.
+        """
         if not any(fnmatchcase(target.host, each.lower()) for each in self.hosts):
             raise TargetRefused(str(target), "its host is not among the allowed ones")
         if self.ports and target.port not in self.ports:
