@@ -1,6 +1,7 @@
-"""What a bookie is told before it starts: where it listens, who it is, and every limit it keeps.
+"""The settings of a bookie: where it listens, which bookie it is, and every limit it keeps.
 
-The defaults are Pulsar's where it has them.
+The defaults are Pulsar's where it has them. A setting's docstring is its help; settings that are
+``INTERNAL`` are not offered to users, and have comments.
 """
 
 from __future__ import annotations
@@ -72,8 +73,10 @@ class SpaceConfig:
 
     @property
     def low_water_mark(self) -> float:
-        """Below which part a read-only bookie takes adds again: at most that of a full disk, or it
-        would change its mind at each look."""
+        """The used part below which a read-only bookie takes adds again.
+
+        At most that of a full disk, or the bookie would change its mind at each check.
+        """
         return min(self.disk_usage_lwm_threshold, self.disk_usage_threshold)
 
 
@@ -97,7 +100,7 @@ class BookieTlsConfig(TlsConfig):
     refresh_s: Annotated[
         float, Gt(0), Upstream("tlsCertFilesRefreshDurationSeconds", of="BookKeeper")
     ] = 300.0
-    """How often it is looked whether the files have changed."""
+    """How often the files are checked for changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +156,12 @@ class BookieConfig(PartConfig):
     frame_bytes_max: Annotated[int, INTERNAL] = FRAME_BYTES_MAX_DEFAULT
     # Adds that wait for their sync; beyond it no socket is read. Two groups of a fast disk.
     journal_queue_bytes_max: Annotated[int, INTERNAL] = 32 * MIB
-    # Under load, syncs begin this far apart (see ``pacing``), to be shared by more entries. At
-    # 40,000 adds a second 3 ms mean 120 entries a sync, where 25 come by themselves.
+    # Under load, syncs begin this far apart (``decisions.group_pacing``), to be shared by more
+    # entries. At 40,000 adds a second 3 ms mean 120 entries a sync, where 25 come by themselves.
     journal_group_interval_max_s: Annotated[float, INTERNAL] = 0.003
     # With little traffic: how much journal a restart has to replay at the most.
     checkpoint_interval_s: Annotated[float, INTERNAL] = 60.0
-    # How long to wait after a checkpoint failed: disks that are full get emptied by people.
+    # How long to wait after a checkpoint failed: a full disk is emptied by people, not soon.
     checkpoint_retry_s: Annotated[float, INTERNAL] = 5.0
     # Entries that are read with one disk read, and checked together.
     block_bytes: Annotated[int, INTERNAL] = 64 * 1024
@@ -167,13 +170,13 @@ class BookieConfig(PartConfig):
     entry_log_batch_bytes: Annotated[int, INTERNAL] = MIB
     # Entry logs that are kept open to be read.
     entry_logs_open_max: Annotated[int, INTERNAL] = 64
-    # Readers, of all connections, that wait till more is confirmed: about 1 KiB each, with the
+    # Readers, of all connections, that wait until more is confirmed: about 1 KiB each, with the
     # request and its timer.
     long_polls_max: Annotated[int, INTERNAL] = 10_000
-    # Ledgers of which it is remembered up to where they are confirmed: those that somebody reads.
+    # Ledgers of which the last-add-confirmed is remembered: those that are being read.
     confirmed_remembered_max: Annotated[int, INTERNAL] = 10_000
-    # So often in a row a read looks again where a block is that was moved while it was read: each
-    # time a whole log was compacted meanwhile.
+    # How often in a row a read looks up a block again that was moved meanwhile. Each time a whole
+    # log was compacted during one read.
     block_moves_max: Annotated[int, INTERNAL] = 4
     # Ledgers whose state is kept in memory: about 300 bytes each.
     ledgers_cached_max: Annotated[int, INTERNAL] = 50_000

@@ -1,4 +1,4 @@
-"""What a proxy is told, by file, environment or options."""
+"""The settings of a proxy, from a file, the environment or options."""
 
 from __future__ import annotations
 

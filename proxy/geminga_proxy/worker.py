@@ -27,7 +27,7 @@ REPORT_BYTES_MAX = 4096
 
 
 def main() -> int:
-    """Serve until told to stop, or until the parent is gone; returns the process's exit code."""
+    """Serve until told to stop, or until the parent is gone; return the process's exit code."""
     # The first thing on standard input, written by our parent.
     name, config = cast(tuple[str, ProxyConfig], pickle.load(sys.stdin.buffer))  # noqa: S301 - ours
     configure_logging(

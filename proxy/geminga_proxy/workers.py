@@ -108,14 +108,14 @@ class Workers(Service):
         limits = config.connections
         # Rounded up; 0, which is no limit, stays 0.
         share = -(-limits.connections_max // config.workers)
-        told = replace(config, workers=1, connections=replace(limits, connections_max=share))
+        settings = replace(config, workers=1, connections=replace(limits, connections_max=share))
         words = sys.executable, "-m", WORKER
         # In a session of its own: Ctrl-C at a terminal is the parent's to handle.
         process = await asyncio.create_subprocess_exec(
             *words, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
         assert process.stdin is not None
-        process.stdin.write(pickle.dumps((name, told)))
+        process.stdin.write(pickle.dumps((name, settings)))
         return process
 
     async def _follow(self, name: str, process: Process, first: asyncio.Future[None]) -> None:

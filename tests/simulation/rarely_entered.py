@@ -50,7 +50,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_bookie.disks.identity:_bookie_id:raise BadBookieId (2)",
         "geminga_bookie.formats.log_list_v1:decode:raise CorruptFile",
         "geminga_bookie.garbage.collector:Collector._reclaim_all:except CorruptFile",
-        "geminga_bookie.garbage.compaction:Compactor._reclaim:except CorruptFile",
+        "geminga_bookie.garbage.compaction:Compactor.reclaim:except CorruptFile",
         "geminga_bookie.garbage.ledger_deletion:LedgerDeletion._delete_over_replicated:except (CoordinationError, TimeoutError)",  # noqa: E501
         "geminga_bookie.journal.replay:Replay._cut:raise CorruptFile",
         "geminga_bookie.journal.replay:Replay._cut:raise CorruptFile (2)",

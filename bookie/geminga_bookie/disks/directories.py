@@ -105,12 +105,14 @@ def require_usable(journals: Sequence[Path], ledgers: Sequence[Path], index: Pat
     kind may not be the same, and none may lie in RocksDB's, which removes what it does not know.
     Raises ``DirectoryUnusable``, ``DirectoriesClash``.
     """
+    # Each by itself: a directory, or none yet in a place where one can be made.
     for path in (*journals, *ledgers, index):
         require_directory(path)
     for kind, paths in (("journal", journals), ("ledger", ledgers)):
         for one, other in combinations(paths, 2):
             if _key(one) == _key(other):
                 raise DirectoriesClash(kind, one, f"is the same as {other}")
+        # Below the index counts as in it, however many links lead there.
         for path in paths:
             real = Path(os.path.realpath(path))
             if any(_key(each) == _key(index) for each in (real, *real.parents)):

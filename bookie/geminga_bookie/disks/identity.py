@@ -76,6 +76,7 @@ async def establish_identity(
             raise CorruptFile(f"{COOKIE_FILE_NAME} in {where}", 0, str(error)) from error
     known = [cookie for cookie in stored.values() if cookie is not None]
     bookie_id = _bookie_id(wanted_id, known, f"{coordination.session_id}:{clock.wall_ms()}")
+    # What the cookie of a new bookie says.
     expected = Cookie(
         bookie_id=bookie_id,
         journal_dirs=journals.paths,
@@ -97,6 +98,7 @@ async def establish_identity(
         raise DirectoriesChanged("ledger", expected.ledger_dirs, cookie.ledger_dirs)
     new_disks = {where: disk for where, disk in disks.items() if stored[where] is None}
     await _require_no_data(new_disks)
+    # Each file is written as a whole or not at all, and durable on return.
     for disk in new_disks.values():
         await disk.write_file(COOKIE_FILE_NAME, cookie.encode())
     if registered is None:
@@ -115,11 +117,15 @@ def _agreed_cookie(
     wrong one. Raises ``CookieMismatch``.
     """
     node = cookie_path(expected.bookie_id)
+    # The first cookie that is found is what all others are compared with: ZooKeeper's, where the
+    # cluster knows the bookie, else the first directory's.
     agreed, agreed_where = registered, node
     if registered is not None and registered.instance_id != expected.instance_id:
         raise CookieMismatch(node, _text(registered), "this cluster", _text(expected))
     for where, cookie in stored.items():
         if cookie is None:
+            # A bookie that has served before had a cookie in every directory: this one may be the
+            # empty mount point of a disk that is missing.
             if registered is not None:
                 raise CookieMissing(where, node, _text(registered))
         elif cookie.instance_id != expected.instance_id:
@@ -164,6 +170,8 @@ def _bookie_id(wanted: str, known: list[Cookie], unique: str) -> str:
             "and not 'readonly'"
         )
     if not known:
+        # Unique enough: of a ZooKeeper session and a time. Random numbers would make simulations
+        # differ from run to run.
         digest = hashlib.sha256(unique.encode()).hexdigest()
         return wanted or f"bookie-{digest[:_MADE_UP_ID_HEX_DIGITS]}"
     stored = known[0].bookie_id

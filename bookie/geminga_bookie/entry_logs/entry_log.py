@@ -90,7 +90,7 @@ class EntryLog:
         for directory in self._directories:
             for name in await directory.disk.list(""):
                 number = layout.file_number(name)
-                if number is None:
+                if number is None:  # a cookie, a list of logs, a journal
                     continue
                 if number in self._homes:
                     raise EntryLogTwice(name, self._homes[number].path, directory.path)
@@ -108,6 +108,8 @@ class EntryLog:
         ``EntryLogMissing``, ``CorruptFile`` where a file is too short, ``OSError``.
         """
         await self.find()
+        # Leftovers count too, though they are removed below: a number is never used twice, so that
+        # a read that comes late does not find other blocks under a number that it knows.
         self._current_number = max(self._homes, default=0)
         kept: list[int] = []
         if end is not None:
@@ -121,9 +123,12 @@ class EntryLog:
             self._current_number = max(self._current_number, end.log_number)
             kept = [each for each in self.numbers if each <= end.log_number and each in logs]
         self._sizes = {number: logs[number].end for number in kept}
+        # Leftovers: files behind the end, and files of which nothing is in use.
         await self._remove_all(set(self.numbers) - set(kept))
         if end is None or end.log_number not in kept:  # it was lost, and the loss accepted
             return
+        # The last file goes on where the index knows it to end. What is behind that may be whole
+        # blocks, but no reader was ever sent to them.
         last = await self._open_file(end.log_number)
         if last.file.size > end.offset:
             await last.file.truncate(end.offset)
@@ -213,10 +218,14 @@ class EntryLog:
         number, offset = (0, 0) if end is None else (end.log_number, end.offset)
         if self._current_number > number:
             self.begin_anew()
+        # The failure that led here is what is reported. What cannot be given back now is, at the
+        # latest, by the next start.
         with suppress(OSError):
             await self._remove_all({each for each in self.numbers if each > number})
         with suppress(OSError):
             if number in self._homes and (await self._open_file(number)).file.size > offset:
+                # Cut off, and not appended to any more: after a failed sync, what the kernel still
+                # has of the file is not to be trusted.
                 self.begin_anew()
                 self._sizes[number] = offset
                 await (await self._open_file(number)).file.truncate(offset)
@@ -230,6 +239,7 @@ class EntryLog:
             chunks.append(layout.encode_block_header(current.seed, block, master_key))
             chunks += block.pieces
         offset = await self._append_and_sync(current, chunks)
+        # Blocks lie one behind the other from where the append began.
         locations: list[BlockLocation] = []
         for block, _ in batch:
             size = layout.BLOCK_HEADER_BYTES + block.content_bytes
@@ -327,6 +337,8 @@ class EntryLog:
         ``OSError``.
         """
         header, block = await self._read_block(location)
+        # The header's checksum says that it is a header of this file, the content's that nothing in
+        # it has changed since it was written.
         if header is not None:
             entries = layout.decode_entries(header, block, layout.BLOCK_HEADER_BYTES)
             if entries is not None:
@@ -368,6 +380,7 @@ class EntryLog:
                 needed = layout.BLOCK_HEADER_BYTES + layout.table_bytes(header)
                 if len(block) < needed <= location.size:
                     block = await file.read(location.offset, needed)
+        # The table has no checksum of its own; the header's says that this is the right block.
         if header is not None and header.ledger_id == location.ledger_id and len(block) >= needed:
             return layout.decode_ids(header, block[layout.BLOCK_HEADER_BYTES :])
         # The table cannot be believed: only entries that say themselves which they are count.
@@ -382,6 +395,8 @@ class EntryLog:
             block = await file.read(location.offset, location.size)
         self.read_bytes += len(block)
         header = layout.decode_block_header(seed, block, 0)
+        # A good header of another ledger: the index is wrong, and its entries must not be given out
+        # as this ledger's.
         if header is not None and header.ledger_id != location.ledger_id:
             header = None
         return header, block
@@ -419,6 +434,7 @@ class EntryLog:
         ``LogRemoved``, ``CorruptFile``, ``OSError``.
         """
         open_file = await self._open_file(number)
+        # Nothing is awaited in between: an open file that has a reader is not closed.
         open_file.readers += 1
         try:
             yield open_file.file, open_file.seed

@@ -226,6 +226,7 @@ class Collector(Service):
 
     async def _remove_dead_logs(self) -> None:
         """Give back the logs of which nothing is in use."""
+        # Under the lock, so that the files, their usage and the end are of one moment.
         async with self._checkpointer.lock:
             numbers = self._storage.entry_log.numbers
             end = self._storage.index.log_end()
@@ -272,6 +273,7 @@ class Collector(Service):
             if number in self._damaged_logs:
                 continue
             try:
+                # Looked up for each log: the copies of the last one have taken room.
                 usage = self._storage.index.logs.get(number, LogUsage())
                 free_bytes = self._storage.entry_log.free_bytes
                 if usage.live_bytes and not has_room(usage, free_bytes):

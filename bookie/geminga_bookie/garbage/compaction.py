@@ -53,46 +53,43 @@ class Compactor:
         moved already is in use at its new place.
         """
         try:
-            return await self._reclaim(number)
+            index = self._storage.index
+            usage = index.logs.get(number, LogUsage())
+            path = self._storage.entry_log.path(number)
+            try:
+                ledger_ids, moved_bytes, size = await self._move_all(number, usage.end)
+            except CorruptFile as error:
+                log.warning("entry log does not tell what is in it", extra={"error": str(error)})
+                moved_bytes = 0
+                # What it said of ledgers, the index says too.
+                ledger_ids = [record.ledger_id for record in index.ledgers()]
+                size = usage.end
+            if index.logs.get(number, LogUsage()).live_bytes:
+                # The index knows blocks that were not found in the log, or it counted too much. The
+                # whole index is searched for them.
+                known: list[BlockLocation] = []
+                for count, at in enumerate(index.blocks_in(number)):
+                    if at is not None:
+                        known.append(at)
+                    if count % BLOCKS_PER_TURN == 0:
+                        await asyncio.sleep(0)
+                batch: list[BlockLocation] = []
+                for at in sorted(known, key=lambda at: at.offset):
+                    batch.append(at)
+                    if sum(each.size for each in batch) >= self._storage.entry_log.batch_bytes:
+                        moved_bytes += await self._move(batch)
+                        batch = []
+                moved_bytes += await self._move(batch)
+            await self._finish(number, ledger_ids)
+            log.info(
+                "entry log removed", extra={"file": path, "bytes": size, "moved_bytes": moved_bytes}
+            )
+            return size - moved_bytes
         except OSError:
             # Copies that the index does not know would take room for nothing.
             async with self._checkpointer.lock:
                 await self._storage.entry_log.drop_after(self._storage.index.log_end())
             raise
-
-    async def _reclaim(self, number: int) -> int:
-        index = self._storage.index
-        usage = index.logs.get(number, LogUsage())
-        path = self._storage.entry_log.path(number)
-        try:
-            ledger_ids, moved_bytes, size = await self._move_all(number, usage.end)
-        except CorruptFile as error:
-            log.warning("entry log does not tell what is in it", extra={"error": str(error)})
-            moved_bytes = 0
-            # What it said of ledgers, the index says too.
-            ledger_ids = [record.ledger_id for record in index.ledgers()]
-            size = usage.end
-        if index.logs.get(number, LogUsage()).live_bytes:
-            # The index knows blocks that were not found in the log, or it counted too much. Look
-            # for them in the whole index.
-            known: list[BlockLocation] = []
-            for count, at in enumerate(index.blocks_in(number)):
-                if at is not None:
-                    known.append(at)
-                if count % BLOCKS_PER_TURN == 0:
-                    await asyncio.sleep(0)
-            batch: list[BlockLocation] = []
-            for at in sorted(known, key=lambda at: at.offset):
-                batch.append(at)
-                if sum(each.size for each in batch) >= self._storage.entry_log.batch_bytes:
-                    moved_bytes += await self._move(batch)
-                    batch = []
-            moved_bytes += await self._move(batch)
-        await self._finish(number, ledger_ids)
-        log.info(
-            "entry log removed", extra={"file": path, "bytes": size, "moved_bytes": moved_bytes}
-        )
-        return size - moved_bytes
 
     async def _move_all(self, number: int, end: int) -> tuple[list[int], int, int]:
         """Move what is in use before ``end``.

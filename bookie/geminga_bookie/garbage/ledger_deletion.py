@@ -113,8 +113,10 @@ class LedgerDeletion:
             starts = range(0, len(new_ids), LEDGERS_PER_PORTION)
             unwritten = (new_ids[start : start + LEDGERS_PER_PORTION] for start in starts)
             portions = chain(unwritten, portions)
+        # Locks that an earlier round could not release are released first.
         await self._locks.settle()
         for ledger_ids in portions:
+            # For each portion: a round may take long, and our server may have fallen behind again.
             await self._catch_up()
             gone = await self._gone(ledger_ids)
             if is_over_replication_due:
@@ -235,6 +237,8 @@ class LedgerDeletion:
                     async with asyncio.timeout(LOCKED_TIMEOUT_S):
                         if not await may_go(ledger_id):
                             return False
+                # Read anew under the lock, in each turn of the loop: a checkpoint may have written
+                # the ledger meanwhile, or an add may have made it anew.
                 ledger = self._storage.ledgers.find(ledger_id)
                 if ledger is None:
                     return True

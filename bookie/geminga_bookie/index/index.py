@@ -136,6 +136,7 @@ class Index:
 
     def blocks(self, ledger_id: int, entry_id: int) -> Iterator[BlockLocation]:
         """Yield the blocks that may hold the entry, the likeliest first."""
+        # A lookup is a short descent from the entry's own place in the order of keys, downwards.
         # A block spans at most BLOCK_SPAN_MAX ids, so one that begins further back ends before the
         # entry. Most blocks are dense and do not overlap: the first one found is mostly the one.
         first_entries = max(0, entry_id - BLOCK_SPAN_MAX + 1), entry_id
@@ -197,6 +198,8 @@ class Index:
 
     def _write(self, change: Change, pairs: list[Pair]) -> None:
         """Write ``change`` and ``pairs`` at once, and bring ``logs`` up to date."""
+        # Everything goes into one write, so that a crash leaves all of it or none: a block without
+        # its log's usage, or marks without the blocks that they speak for, would lose entries.
         logs = self._usage_after(change)
         pairs += [layout.block_pair(at) for at in change.blocks]
         pairs += [
@@ -239,6 +242,8 @@ class Index:
 
     def _usage_after(self, change: Change) -> dict[int, LogUsage]:
         """The usage, after the change, of every log that it touches."""
+        # The usage is kept, and not counted from the blocks when it is asked for: that would read
+        # the whole index.
         touched: dict[int, LogUsage] = {}
         signed = chain(
             ((1, at) for at in change.blocks), ((-1, at) for at in change.removed_blocks)

@@ -53,6 +53,7 @@ class MemoryBackPressure:
         """Add a connection that was accepted."""
         self._connections[connection] = None
         self._is_empty.clear()
+        # What holds the others holds the new one too.
         if self._is_closed:
             connection.abort()
         elif self.is_held:

@@ -78,6 +78,7 @@ class BatchReads:
         began_s = counters.clock.monotonic()
         find, load = self._context.storage.find, self._context.storage.load
         count_max = min(request.count_max or BATCH_ENTRIES_MAX, BATCH_ENTRIES_MAX)
+        # The client's limit and ours; the answer is one frame.
         bytes_max = min(request.bytes_max, self._context.config.frame_bytes_max)
         room = bytes_max - BATCH_ANSWER_BYTES
         entries: list[bytes] = []

@@ -85,11 +85,13 @@ class DeferredAnswers(ABC, Generic[PendingT]):
     async def _drain(self) -> None:
         try:
             while self._pending:
+                # Waits while the transport's buffer is full: at most one write is made ahead.
                 await self._can_write.wait()
                 self._write(await self._answers())
                 if len(self._pending) <= self._queued_max // 2:
                     self._on_drained()
         finally:
+            # The next ``_add`` starts a new task.
             self._task = None
 
     @abstractmethod

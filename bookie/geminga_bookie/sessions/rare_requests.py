@@ -42,7 +42,8 @@ class RareRequests:
         on_drained: Callable[[], None],
         begin_tls: Callable[[], bool],
     ) -> None:
-        self._queue = queue = AnswerQueue(
+        # Answers that are made later. The session pauses it while the client does not take them.
+        self.queue = queue = AnswerQueue(
             context.spawn,
             queued_max=context.config.reads_queued_max,
             write=write,
@@ -50,11 +51,6 @@ class RareRequests:
         )
         self._v3 = V3Requests(context, queue, write, begin_tls=begin_tls)
         self._batch_reads = BatchReads(context, queue, write)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no more must be taken before ``on_drained``."""
-        return self._queue.is_full
 
     def take(self, buffer: bytes, start: int, end: int) -> bytes | None:
         """Take the request at ``buffer[start:end]``; return its answer, None where it comes later.
@@ -64,6 +60,7 @@ class RareRequests:
         """
         if is_v3(buffer, start, end):
             return self._v3.take(buffer[start:end])
+        # The header word: version and operation are a byte each, the flags two.
         version, operation = buffer[start], buffer[start + 1]
         # What is refused below is answered at once, out of the order of requests: its ids tell the
         # client which one it was.
@@ -78,17 +75,9 @@ class RareRequests:
         self._batch_reads.take(buffer, start, end)
         return None
 
-    def hold(self) -> None:
-        """Pause: the client does not take its answers."""
-        self._queue.hold()
-
-    def release(self) -> None:
-        """Go on: the client takes answers again."""
-        self._queue.release()
-
     def close(self) -> None:
         """Drop what is pending: the connection is gone."""
-        self._queue.close()
+        self.queue.close()
         self._v3.close()
 
 

@@ -96,14 +96,14 @@ class Session(ClientConnection):
         """The client takes its answers too slowly: make no more, and take no requests."""
         self._reads.hold()
         if self._rare is not None:
-            self._rare.hold()
+            self._rare.queue.hold()
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """The client takes its answers again."""
         self._reads.release()
         if self._rare is not None:
-            self._rare.release()
+            self._rare.queue.release()
         super().resume_writing()
 
     def _take(self, buffer: bytes, bounds: Bounds) -> None:
@@ -225,7 +225,7 @@ class Session(ClientConnection):
         answer = self._rare.take(buffer, start, end)
         if answer is not None:
             replies.append(answer)
-        if self._rare.is_full:
+        if self._rare.queue.is_full:
             self._hold(HELD_BY_RARE)
 
     def _fence(

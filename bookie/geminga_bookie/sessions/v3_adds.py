@@ -68,6 +68,8 @@ class V3Adds:
         except BookieRefusal:
             context.counters.adds_refused += 1
             raise
+        # From here to the waiter nothing is awaited: the entry is in the cache and in the group
+        # that forms at the same moment, and no checkpoint sees one without the other.
         entries[entry_id] = entry
         frame = encode_add_header(asked.masterKey, len(entry), flags) + entry
         self._journal.append_adds(frame, 1)
@@ -87,6 +89,8 @@ class V3Adds:
         ):
             raise BadRequest(ledger_id)
         _require_master_key(ledger_id, asked.masterKey)
+        # In memory at once, so that readers may see it before it is durable. That is no harm: the
+        # writer knows the entries to be confirmed already.
         self._storage.set_explicit_lac(ledger_id, asked.masterKey, body)
         self._journal.append_explicit_lac(ledger_id, asked.masterKey, body)
         self._answer_when_durable(request)
@@ -105,6 +109,7 @@ class V3Adds:
 
     def _answer_when_durable(self, request: pb.Request) -> None:
         group = self._journal.forming
+        # One waiter for each group and connection.
         if self._group is not group:
             self._group = group
             self._answers, self._ids = [], []

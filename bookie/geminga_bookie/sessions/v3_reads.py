@@ -76,6 +76,8 @@ class V3Reads:
                 *(self._storage, self._context.journal, asked.ledgerId, asked.masterKey),
                 *(self._fenced, request),
             )
+            # Else ``_fenced`` is called. Until then the read waits outside the queue: it must not
+            # hold up requests that came later.
             if is_durable:
                 self._answer_later(request, self._read_alone)
         elif asked.HasField("previousLAC"):
@@ -87,6 +89,7 @@ class V3Reads:
 
     def read_lac(self, request: pb.Request) -> None:
         """Take a request for the explicit last-add-confirmed and the last entry."""
+        # Counted where it is taken: not each of them finds something to answer.
         self._context.counters.lac_reads += 1
         self._answer_later(request, self._read_lac)
 
@@ -126,6 +129,7 @@ class V3Reads:
     async def _read(self, request: pb.Request) -> pb.Response:
         """The entry, and with it what is confirmed now, where that can be told."""
         response = await self._read_alone(request)
+        # After the entry was read: what is said to be confirmed is then no older than the entry.
         ledger_id = request.readRequest.ledgerId
         with suppress(BookieFailed):
             response.readResponse.maxLAC = await self._context.last_confirmed.fetch(ledger_id)

@@ -101,7 +101,9 @@ class _Rebuild:
                         for record in block.ledgers:
                             self._note_ledger(record)
                         if block.location is not None:
-                            await self._note_block(block.location, block.master_key)
+                            self._note_block(block.location, block.master_key)
+                        if len(self._blocks) >= BLOCKS_PER_COMMIT:
+                            await self._commit_blocks()
                 break
             except CorruptFile as damage:
                 begin = await next_block(file, seed, damage.offset)
@@ -116,7 +118,7 @@ class _Rebuild:
         counts = Counts(len(ledgers), self._entry_count)
         await self._index.commit(Change(ledgers=ledgers, log_end=self._end, counts=counts))
 
-    async def _note_block(self, at: BlockLocation, master_key: bytes) -> None:
+    def _note_block(self, at: BlockLocation, master_key: bytes) -> None:
         self._entry_count += at.entries
         self._blocks.append(at)
         found = self._last_found.get(at.ledger_id, -1)
@@ -124,8 +126,6 @@ class _Rebuild:
         self._note_ledger(
             LedgerRecord(at.ledger_id, master_key, is_fenced=False, last_entry=at.last_entry)
         )
-        if len(self._blocks) >= BLOCKS_PER_COMMIT:
-            await self._commit_blocks()
 
     async def _commit_blocks(self) -> None:
         await self._index.commit_part(Change(blocks=self._blocks, log_end=self._end))
