@@ -102,17 +102,7 @@ async def serve(config: BookieConfig, stop: StopRequest) -> None:
             await stack.enter_async_context(daemon)
             metrics.register(AutoRecoveryMetrics(daemon).collect)
         await stack.enter_async_context(LoopLag(metrics))
-        access = await stack.enter_async_context(
-            AdminAccess(
-                bookie,
-                coordination=zookeeper,
-                network=AsyncioNetwork(),
-                clock=clock,
-                random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
-                index_files=lambda: sorted(path.name for path in index_directory.iterdir()),
-                configuration=configuration_of(config),
-            )
-        )
+        access = await stack.enter_async_context(admin_access(config, bookie, zookeeper, clock))
         http = await stack.enter_async_context(
             HttpServer(
                 http_app(bookie, metrics, access),
@@ -141,6 +131,22 @@ def auto_recovery(
         clock=clock,
         random=Random(),  # noqa: S311 - as above
         config=config.auto_recovery,
+    )
+
+
+def admin_access(
+    config: BookieConfig, bookie: Bookie, coordination: Coordination, clock: Clock
+) -> AdminAccess:
+    """Make what the HTTP admin works with."""
+    index_directory = config.data_directory / INDEX_DIRECTORY
+    return AdminAccess(
+        bookie,
+        coordination=coordination,
+        network=AsyncioNetwork(),
+        clock=clock,
+        random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
+        index_files=lambda: sorted(path.name for path in index_directory.iterdir()),
+        configuration=configuration_of(config),
     )
 
 

@@ -256,7 +256,6 @@ UNREACHABLE: dict[str, str] = {
     "geminga_proxy.addresses.targets:Target": CONFIG,
     "geminga_proxy.addresses.targets:TargetRules.check:raise TargetRefused": CONFIG,
     "geminga_proxy.addresses.targets:TargetRules.check:raise TargetRefused (2)": CONFIG,
-    "geminga_proxy.web": HTTP,
     "geminga_proxy.workers": HTTP,
 }
 
