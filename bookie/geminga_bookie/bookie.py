@@ -298,6 +298,7 @@ class Bookie(Service):
             resource=Resource.cluster(self.bookie_id),
             tls=self._tls,
         )
+        # Closed in this order: the listener first, so that no session comes after the last answers.
         stack.push_async_callback(self._close_sessions)
         listener = await self._network.listen(
             lambda: Session(context), self.config.bind_address, self.config.port
@@ -374,6 +375,7 @@ class Bookie(Service):
 
     def _adds_came(self) -> None:
         self.checkpointer.review()
+        # Held as soon as memory is full, released by ``_memory_freed``.
         if self._is_memory_full():
             self.back_pressure.review()
 
@@ -382,11 +384,13 @@ class Bookie(Service):
             self.back_pressure.review()
 
     def _journal_failed(self, _error: OSError) -> None:
+        # Reads go on until the process ends: what is durable can still be served.
         self.storage.refuse_adds(JOURNAL_FAILED)
         self.failed.set()
 
     def _space_judged(self, verdict: SpaceVerdict) -> None:
         assert self.collector is not None
+        # The verdict comes every few seconds, changed or not; all of this may be said twice.
         self.collector.may_minor = verdict.may_minor
         self.collector.may_major = verdict.may_major
         self.collector.is_disk_full = any(verdict.is_full)

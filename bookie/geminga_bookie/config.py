@@ -82,8 +82,8 @@ class SpaceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieTlsConfig(TlsConfig):
-    """What a bookie is told of TLS. Clients ask for it on the bookie's one port (START_TLS), or go
-    on without it."""
+    """TLS of a bookie. Clients ask for it on the bookie's one port (START_TLS), or go on without
+    it."""
 
     certificate_file: Annotated[str, Upstream("tlsCertificatePath", of="BookKeeper")] = ""
     """The bookie's certificate, with those between it and the authority; empty: no TLS."""

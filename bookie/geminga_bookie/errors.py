@@ -44,6 +44,10 @@ class BookieError(GemingaError):
     code = "BookieError"
 
 
+# Files. Each message says what may be lost and what an operator can do: the bookie does not start,
+# because a bookie that starts without some of its entries denies them to readers.
+
+
 class CorruptFile(BookieError):
     """Bytes at ``offset`` of ``path`` are not what was written, and no crash explains it."""
 
@@ -149,6 +153,9 @@ class EntryLogTwice(BookieError):
         self.name = name
 
 
+# Identity. A bookie that starts on other directories than its own would do the same.
+
+
 class CookieMismatch(BookieError):
     """Two cookies that must be the same are not."""
 
@@ -217,6 +224,9 @@ class DirectoriesClash(BookieError):
         self.path = path
 
 
+# Reads. These stop no bookie.
+
+
 class DamagedBlock(CorruptFile):
     """A block of entries is not what was written.
 
@@ -227,6 +237,7 @@ class DamagedBlock(CorruptFile):
     def __init__(
         self, path: str, offset: int, held: str, count: int, entries: dict[int, bytes]
     ) -> None:
+        # Not ``CorruptFile``'s words, which speak of a bookie that does not start.
         BookieError.__init__(
             self,
             f"{path} is damaged in the block at byte {offset}, which holds {count} entries {held}: "
@@ -246,6 +257,9 @@ class LogRemoved(BookieError):
 
     def __init__(self, file_name: str) -> None:
         super().__init__(f"entry log {file_name} was removed meanwhile")
+
+
+# The cluster.
 
 
 class ClusterNotInitialized(BookieError):

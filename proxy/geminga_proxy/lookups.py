@@ -127,6 +127,7 @@ class Lookups(Service):
                     number = getattr(command, PART_NAMES[command.type]).request_id
                     getattr(found, PART_NAMES[found.type]).request_id = number
                     frame = encode_command(found)
+        # What a broker refused, it is answered with; everything else is a reason to try again.
         except BrokerRefused as error:
             frame = _refused(command, ServerError.Value(error.server_error), error.message)
         except (ClientError, NoBroker) as error:

@@ -54,6 +54,7 @@ def families(by_worker: Mapping[str, ProxyNumbers]) -> Iterable[Metric]:
     labelled = [
         ({WORKER_LABEL: worker} if worker else {}, numbers) for worker, numbers in by_worker.items()
     ]
+    # A family comes once, with a sample for each worker: Prometheus takes no second one.
     gauges = dict.fromkeys(name for _, numbers in labelled for name in numbers.gauges)
     counters = dict.fromkeys(name for _, numbers in labelled for name in numbers.counters)
     for name in gauges:

@@ -57,12 +57,14 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
     """Open everything, announce it, and wait for the order to stop."""
     tune_memory()
     files = open_files()
+    # A port that is taken is found out before anything is opened.
     config = with_ports(config)
     metrics = PartMetrics(PART)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(LoopLag(metrics))
         brokers = await known_brokers(config, stack, stop)
         tls = await accepting_tls(config.tls, stack)
+        # With several workers this process takes no clients itself.
         if config.workers > 1:
             workers = await stack.enter_async_context(Workers(config, brokers))
             metrics.register(lambda: families(workers.reports))
@@ -72,6 +74,7 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
             proxy = await stack.enter_async_context(make_proxy(config, brokers, tls))
             metrics.register(lambda: families({"": ProxyNumbers.of(proxy)}))
             check_health = proxy.check_health
+        # REST and metrics are this process's in both cases.
         app = part_app(metrics, check_health=check_health, resource=Resource.cluster(PART))
         network = AsyncioNetwork(connect_tls=tls_to_brokers(config.broker_tls))
         forwarding = Forwarding(app, brokers, network, config)
@@ -87,6 +90,7 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
         if tls is not None:
             address = config.bind_address, config.web_port_tls
             await stack.enter_async_context(HttpServer(forwarding, *address, beside=http, tls=tls))
+        # Last: a supervisor sends clients from here on.
         await announce(stack, config, PartCommands(shutdown=stop.ask, check_health=check_health))
         await stop.wait()
 

@@ -48,6 +48,7 @@ class Proxy(Service):
         self.config = config
         self._network = network
         self._tls_network = tls_network
+        # For plain connections. Nothing asks for the port of the other one.
         self._listener: Listener | None = None
         self.splices = Splices(config.targets.broker_proxy_read_timeout_s)
         self.lookups = Lookups(brokers, network, config)
@@ -80,6 +81,7 @@ class Proxy(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self.lookups)
+        # Closed in the opposite order: listeners first, then clients, last the way to brokers.
         stack.push_async_callback(self._close_connections)
         config = self.config
         self._listener = await self._listen(stack, self._network, config.port)
@@ -103,6 +105,7 @@ class Proxy(Service):
         A client comes back through another proxy at once, and must find its producer's name and its
         exclusive subscription free.
         """
+        # Those that are not joined have nothing at a broker.
         for connection in list(self.context.open):
             connection.close()
         splices = list(self.splices.open)

@@ -106,6 +106,7 @@ class AdminAccess(Service):
     def start(self, job: str, work: Coroutine[object, object, None]) -> None:
         """Carry out ``work`` after the answer. Raises ``Refused`` while the same job goes on."""
         if job in self._jobs:
+            # A coroutine that is never awaited would be reported as a mistake.
             work.close()
             raise Refused(HTTPStatus.CONFLICT, f"{job} is going on already; its end is in the log")
         self._jobs.add(job)

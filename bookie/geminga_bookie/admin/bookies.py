@@ -51,6 +51,7 @@ async def cluster_info(access: AdminAccess, _request: Request) -> Answer:
     coordination = access.coordination
     live = await read_live_bookies(coordination.children)
     auditor = await current_auditor(coordination)
+    # Every bookie that was ever added has a cookie, until it is decommissioned.
     known = await cookie_names(coordination)
     return json_answer(
         {
@@ -80,6 +81,7 @@ async def list_bookie_info(access: AdminAccess, _request: Request) -> Answer:
                 log.info("bookie does not say how much room it has", extra={"error": str(error)})
                 return name, None
 
+    # One bookie that does not answer costs its timeout, not the whole list.
     answers = await asyncio.gather(*map(ask, sorted(live.writable)))
     found = {name: space for name, space in answers if space is not None}
     if not found:
@@ -96,6 +98,7 @@ async def list_bookie_info(access: AdminAccess, _request: Request) -> Answer:
 
 def readable(size_bytes: int) -> str:
     """``(75.677GB)``, cut off after three digits; nothing below 1,000 bytes. Upstream's words."""
+    # The unit goes by the number of digits: 1000 bytes are 1KB.
     unit = min((len(str(size_bytes)) - 1) // 3, len(_UNITS) - 1)
     if unit < 1:
         return ""

@@ -29,10 +29,12 @@ async def trigger_gc(access: AdminAccess, request: Request) -> Answer:
     ``forceMinor`` and ``forceMajor`` say which compactions it does; where they do not, it does
     those that are not suspended.
     """
+    # The body is optional here; one that is there must be JSON.
     fields = request.fields() if request.body.strip() else {}
     collector = _collector(access)
     is_minor = _flag(fields, "forceMinor", default=CompactionKind.MINOR not in collector.suspended)
     is_major = _flag(fields, "forceMajor", default=CompactionKind.MAJOR not in collector.suspended)
+    # A second order while one goes on changes nothing, and is answered alike, as upstream.
     if not _is_forced(access):
         access.start(_JOB, access.bookie.force_gc(is_minor=is_minor, is_major=is_major))
     return json_answer(f"Triggered GC on BookieServer: {access.bookie.bookie_id}")
@@ -41,6 +43,7 @@ async def trigger_gc(access: AdminAccess, request: Request) -> Answer:
 async def suspended_compactions(access: AdminAccess, _request: Request) -> Answer:
     """Tell which compactions are not done, by order or for want of room."""
     collector = _collector(access)
+    # A full disk suspends them too, without an order.
     suspended = collector.suspended
     is_minor = CompactionKind.MINOR in suspended or not collector.may_minor
     is_major = CompactionKind.MAJOR in suspended or not collector.may_major

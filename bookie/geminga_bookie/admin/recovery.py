@@ -74,6 +74,7 @@ async def list_under_replicated(access: AdminAccess, request: Request) -> Answer
     found: dict[str, list[str]] = {}
     for ledger_id in await marks.ledgers():
         mark = await marks.read(ledger_id)
+        # None: the mark is gone since the ledgers were listed, because the ledger was repaired.
         bookies = list(mark.missing_bookies) if mark is not None else None
         if bookies is None or (missing and missing not in bookies) or not_missing in bookies:
             continue
@@ -96,6 +97,7 @@ async def set_lost_bookie_delay(access: AdminAccess, request: Request) -> Answer
     if "delay_seconds" not in fields:
         raise Refused(HTTPStatus.NOT_FOUND, "Request body not contains lostBookieRecoveryDelay.")
     seconds = fields["delay_seconds"]
+    # JSON's true and false are ints to Python.
     is_number = isinstance(seconds, int) and not isinstance(seconds, bool)
     if not isinstance(seconds, int) or not is_number or not 0 <= seconds <= DELAY_S_MAX:
         words = f"delay_seconds must be a whole number, 0 to {DELAY_S_MAX}, not {seconds!r}"
@@ -130,6 +132,7 @@ async def decommission_bookie(access: AdminAccess, request: Request) -> Answer:
     if "bookie_src" not in fields:
         raise Refused(HTTPStatus.NOT_FOUND, "Request body not contains bookie_src.")
     bookie_id = _bookie_id(fields["bookie_src"])
+    # Copying from a bookie that still serves would race with its writers.
     if bookie_id in (await read_live_bookies(access.coordination.children)).all:
         raise Refused(
             HTTPStatus.BAD_REQUEST, f"bookie {bookie_id} is running; stop it first, for good"
@@ -145,6 +148,7 @@ async def decommission_bookie(access: AdminAccess, request: Request) -> Answer:
 
 
 async def _recover(access: AdminAccess, bookie_id: str, deletes_cookie: bool) -> None:  # noqa: FBT001
+    # A client of its own, with an auto-recovery worker's patience: it may run for hours.
     async with access.repair() as repair:
         progress = await recover(
             bookie_id,

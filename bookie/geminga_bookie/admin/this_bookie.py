@@ -47,6 +47,7 @@ async def info(access: AdminAccess, _request: Request) -> Answer:
 async def state(access: AdminAccess, _request: Request) -> Answer:
     """Tell whether it runs, and which adds it takes; it ends itself after a journal has failed."""
     storage = access.bookie.storage
+    # Upstream's names for it: a bookie whose journal failed shuts itself down.
     has_failed = access.bookie.failed.is_set()
     return json_answer(
         {
@@ -76,6 +77,7 @@ async def set_read_only(access: AdminAccess, request: Request) -> Answer:
 
     A bookie that is read-only for another reason too, full disks say, stays so.
     """
+    # Strict: a misspelt name must not be taken for an order.
     fields = request.fields()
     wanted = fields.pop("readOnly", None)
     if not isinstance(wanted, bool) or fields:
@@ -98,6 +100,7 @@ async def sanity(access: AdminAccess, _request: Request) -> Answer:
 async def last_log_mark(access: AdminAccess, _request: Request) -> Answer:
     """Tell from where each journal would be replayed, as the last checkpoint left it."""
     directories = access.bookie.journal_directories
+    # From the index, not from the running journals: it is what a crash now would go back to.
     marks = access.bookie.storage.index.journal_marks()
     if not marks:
         marks = (JOURNAL_BEGINNING,) * len(directories)
@@ -115,6 +118,7 @@ async def list_disk_file(access: AdminAccess, request: Request) -> Answer:
     wanted = request.parameters.get("file_type", "")
     bookie = access.bookie
     content: dict[str, str] = {}
+    # A kind that is not known means all.
     for kind in (wanted,) if wanted in _KINDS else _KINDS:
         if kind == "journal":
             names = await _names(bookie.journal_directories, journal_v1.SUFFIX)

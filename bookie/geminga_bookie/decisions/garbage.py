@@ -64,6 +64,7 @@ class RoundPlanner:
         """
         limits = self._limits
         compaction = CompactionKind.NONE
+        # At most one compaction a round, the greater one where both are due.
         if may_major and _is_due(
             self._major_s, limits.major_compaction_interval_s, now_s, is_forced=is_forced
         ):
@@ -75,6 +76,7 @@ class RoundPlanner:
         ):
             compaction = CompactionKind.MINOR
             self._minor_s = now_s
+        # Rare, because it asks ZooKeeper for the metadata of every ledger.
         interval_s = limits.gc_over_replicated_interval_s
         is_due = _is_due(self._over_replicated_s, interval_s, now_s, is_forced=is_forced)
         if is_due:
@@ -105,6 +107,7 @@ def _is_due(last_s: float, interval_s: float, now_s: float, *, is_forced: bool) 
 
 def parents_of(ledger_ids: Iterable[int]) -> dict[str, list[int]]:
     """Group ledgers by the ZooKeeper node whose children say which of them exist."""
+    # Listing a parent answers for thousands of ledgers at once.
     parents: dict[str, list[int]] = {}
     for ledger_id in ledger_ids:
         parents.setdefault(ledger_path(ledger_id).rpartition("/")[0], []).append(ledger_id)
@@ -141,6 +144,7 @@ def is_over_replicated(
 
 def dead_logs(numbers: Sequence[int], logs: Mapping[int, LogUsage], end: int) -> list[int]:
     """The logs before log ``end`` of which nothing is in use, of those that exist."""
+    # The current log stays even when it is empty: checkpoints go on in it.
     nothing = LogUsage()
     return [
         number for number in numbers if number < end and not logs.get(number, nothing).live_bytes
@@ -149,6 +153,8 @@ def dead_logs(numbers: Sequence[int], logs: Mapping[int, LogUsage], end: int) ->
 
 def logs_to_compact(logs: Mapping[int, LogUsage], end: int, threshold: float) -> list[int]:
     """Logs before log ``end`` of which less than ``threshold`` is in use, the emptiest first."""
+    # Of its known length, not of the file's: what a crash left behind it is no garbage to collect.
+    # The emptiest first: they free the most for what they cost.
     shares = {
         number: usage.live_bytes / usage.end
         for number, usage in logs.items()

@@ -61,17 +61,14 @@ class Directories:
     def __init__(self, directories: Iterable[tuple[str, Disk]]) -> None:
         self._directories = [Directory(path, disk) for path, disk in directories]
         assert self._directories
+        # As the settings name them.
+        self.paths = tuple(directory.path for directory in self._directories)
 
     def __iter__(self) -> Iterator[Directory]:
         return iter(self._directories)
 
     def __len__(self) -> int:
         return len(self._directories)
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The directories' paths, as the settings name them."""
-        return tuple(directory.path for directory in self._directories)
 
     @property
     def writable_count(self) -> int:

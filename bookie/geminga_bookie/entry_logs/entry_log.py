@@ -51,7 +51,7 @@ TABLE_PEEK_BYTES = 16 * 1024
 class EntryLog:
     """All entry logs of a bookie. Call ``find`` or ``open`` before anything else.
 
-    Appending is not protected here: whoever appends or removes holds ``Checkpointer.lock``.
+    Appending is not protected here: what appends or removes must hold ``Checkpointer.lock``.
     """
 
     def __init__(

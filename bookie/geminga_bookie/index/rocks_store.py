@@ -108,6 +108,7 @@ class RocksStore:
     def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
         if not is_read_only:
             path.mkdir(parents=True, exist_ok=True)
+        # Raw mode: keys and values are bytes, and rocksdict adds nothing of its own to them.
         access = rocksdict.AccessType
         access_type = access.read_only() if is_read_only else access.read_write()
         options = rocksdict.Options(raw_mode=True)
@@ -166,6 +167,7 @@ class RocksStore:
 
     def close(self) -> None:
         """Close the database, which gives the directory free."""
+        # First the flush that may be running: the database must not be closed under it.
         self._executor.shutdown(wait=True)
         self._database.close()
 

@@ -1,4 +1,4 @@
-"""A client's connection, apart from what its requests mean: when its socket is read, and by whom.
+"""A client's connection, apart from what its requests mean: when its socket is read, and when not.
 
 The order of events: the connection is counted and may be refused; the client is authorized; its
 requests are taken; between two of them it may ask for TLS (START_TLS). Whatever the client sends

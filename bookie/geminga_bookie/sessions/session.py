@@ -176,6 +176,7 @@ class Session(ClientConnection):
                 self._long_polls.added(ids)
         else:
             self._counters.adds_failed += len(ids)
+        # All answers of a group and connection in one piece, made by one join.
         if self._transport is not None:
             head = _ADD_WRITTEN if is_written else _ADD_FAILED
             self._transport.write(head + head.join(ids))
@@ -187,6 +188,7 @@ class Session(ClientConnection):
 
         Raises ``WireError`` where it is no request.
         """
+        # A V3 request shows by its first byte: a protobuf tag, which is no version of V2.
         if is_v3(buffer, start, end):
             self._take_rare(buffer, start, end, replies)
             return False
@@ -245,6 +247,7 @@ class Session(ClientConnection):
             self._read(ledger_id, entry_id, replies)
 
     def _fence_done(self, asked: tuple[int, int], is_written: bool) -> None:  # noqa: FBT001
+        # Called by the journal, outside of any read of the socket: the reply is written by itself.
         replies: list[bytes] = []
         if is_written:
             self._came_s = 0.0
@@ -282,6 +285,7 @@ class Session(ClientConnection):
 
     def _read_later(self, ledger_id: int, entry_id: int) -> None:
         self._reads.push(ledger_id, entry_id, self._came_s)
+        # The requests at hand are still taken: only the socket is not read any more.
         if self._reads.is_full:
             self._hold(HELD_BY_READS)
 

@@ -54,6 +54,8 @@ class V3Requests:
         """``begin_tls`` secures the connection after the next answer, and says whether it can."""
         self._context = context
         self._begin_tls = begin_tls
+        # Both sides share the queue only for reads: an add is answered by the journal, out of their
+        # order. V3 answers carry a transaction id for that.
         self._reads = reads = V3Reads(context, queue)
         adds = V3Adds(context, write)
         self._handlers: dict[int, Handler] = {
@@ -79,6 +81,7 @@ class V3Requests:
         self._context.counters.v3_requests += 1
         operation = request.header.operation
         response: pb.Response | None
+        # The first two come before a client knows what the bookie can, and have no ledger.
         if operation == pb.AUTH:
             response = make_bare_response(request, pb.EOK)
             response.authResponse.CopyFrom(AUTHENTICATION_DISABLED)

@@ -83,9 +83,9 @@ class Storage:
         self.counts = Counts()
         # How often a read is tried again because compaction moved its block meanwhile.
         self.block_moves_max = config.block_moves_max
-        # Why adds are refused, the oldest reason first; True where recovery's adds are taken all
-        # the same.
-        self._read_only_reasons: dict[str, bool] = {}
+        # Why adds are refused, the oldest reason first, and whether recovery's adds are taken all
+        # the same. Empty where adds are taken. Changed by ``refuse_adds`` and ``allow_adds`` only.
+        self.read_only_reasons: dict[str, bool] = {}
         self._on_read_only = on_read_only
 
     # Adding.
@@ -97,7 +97,7 @@ class Storage:
         is fenced, the write cache sealed or the bookie read-only. Raises ``BookieReadOnly``,
         ``WrongMasterKey``, ``LedgerFenced``, ``BookieFailed``.
         """
-        if self._read_only_reasons:
+        if self.read_only_reasons:
             has_priority = bool(flags & Flag.HIGH_PRIORITY)
             if not (has_priority and self.takes_recovery_adds):
                 raise BookieReadOnly(ledger_id)
@@ -133,7 +133,7 @@ class Storage:
         ``body`` is kept as it came. Raises ``BookieReadOnly``, ``WrongMasterKey``,
         ``BookieFailed``.
         """
-        if self._read_only_reasons:
+        if self.read_only_reasons:
             raise BookieReadOnly(ledger_id)
         ledger = self._open(ledger_id, master_key)
         ledger.explicit_lac = body
@@ -146,8 +146,8 @@ class Storage:
         Recovery's adds have high priority: without them a ledger whose writer died stays open.
         """
         was_read_only = self.is_read_only
-        if self._read_only_reasons.get(reason) is not takes_recovery:
-            self._read_only_reasons[reason] = takes_recovery
+        if self.read_only_reasons.get(reason) is not takes_recovery:
+            self.read_only_reasons[reason] = takes_recovery
             # Everything that was admitted is decided anew.
             self.write_cache.writable.clear()
         if not was_read_only:
@@ -156,24 +156,19 @@ class Storage:
     def allow_adds(self, reason: str) -> None:
         """Take adds again, unless there is another reason than ``reason`` to refuse them."""
         was_read_only = self.is_read_only
-        self._read_only_reasons.pop(reason, None)
+        self.read_only_reasons.pop(reason, None)
         if was_read_only and not self.is_read_only:
             self._on_read_only()
 
     @property
     def is_read_only(self) -> bool:
         """Whether adds are refused."""
-        return bool(self._read_only_reasons)
+        return bool(self.read_only_reasons)
 
     @property
     def takes_recovery_adds(self) -> bool:
         """Whether recovery's adds are taken, read-only or not."""
-        return all(self._read_only_reasons.values())
-
-    @property
-    def read_only_reasons(self) -> tuple[str, ...]:
-        """Why adds are refused, the oldest reason first; empty where they are taken."""
-        return tuple(self._read_only_reasons)
+        return all(self.read_only_reasons.values())
 
     def _open(self, ledger_id: int, master_key: bytes) -> Ledger:
         """The ledger, made if it is new. Raises ``WrongMasterKey``, ``BookieFailed``."""

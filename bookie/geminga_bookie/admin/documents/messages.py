@@ -42,6 +42,7 @@ class Request:
 
     def integer(self, name: str, default: int | None = None) -> int:
         """The parameter as a number. Raises ``Refused`` where it is no number, or missing."""
+        # That a parameter is missing is 404 to upstream.
         words = self.parameters.get(name)
         if words is None:
             if default is not None:
@@ -104,6 +105,7 @@ def json_bytes(content: object) -> bytes:
 
 async def json_object(members: AsyncIterator[tuple[str, object]]) -> AsyncGenerator[bytes, None]:
     """Encode a JSON object, member by member, as its members come."""
+    # What separates a member from the one before it.
     start = "{\n"
     async for name, value in members:
         text = json.dumps(value, indent=2).replace("\n", "\n  ")
