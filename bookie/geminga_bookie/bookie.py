@@ -156,6 +156,8 @@ class Bookie(Service):
         # Only now that nothing is found to be missing: from here on files are cut and removed.
         await self.entry_log.open(self._index.log_end(), self._index.logs)
         self.storage.counts = self._index.counts()
+        # Before the replay, which may need checkpoints to make room; closed after the journals,
+        # with a last checkpoint.
         await stack.enter_async_context(self.checkpointer)
         for number, replay in enumerate(replays.values()):
             await self._replay_journal(number, replay)
@@ -173,11 +175,14 @@ class Bookie(Service):
             instance_id=cookie.instance_id,
         )
         await stack.enter_async_context(self.collector)
+        # A checkpoint of the replay found the disk full: only deletion helps, so it begins at once.
         if self.collector.is_tight:
             self.collector.request()
         self._space_watch = SpaceWatch(
             config.space, self.ledger_directories, on_verdict=self._space_judged
         )
+        # Entering measures the disks: a bookie with full ones registers as read-only from the
+        # start.
         await stack.enter_async_context(self._space_watch)
         await self._listen(stack)
         self._registration = Registration(

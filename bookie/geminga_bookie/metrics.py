@@ -68,6 +68,7 @@ class BookieMetrics:
         for directory in bookie.ledger_directories:
             word = "".join(letter if letter.isalnum() else "_" for letter in directory.path)
             yield f"bookie_ledger_dir_{word}_usage", directory.usage * 100
+        # Upstream's names; "active" is what is in use, the space without it what the files take.
         logs = storage.index.logs
         yield "bookie_ACTIVE_ENTRY_LOG_TOTAL", len(bookie.entry_log.numbers)
         live_bytes = sum(usage.live_bytes for usage in logs.values())
@@ -79,6 +80,7 @@ class BookieMetrics:
         yield "bookie_entries_count", storage.counts.entries + write_cache.entry_count
         yield "bookie_write_cache_size", write_cache.used_bytes
         yield "bookie_read_cache_size", read_cache.used_bytes
+        # Of several journals together. What forms is queued, what is being written is forced.
         queued = sum(journal.forming.entries for journal in journals)
         yield "bookie_journal_JOURNAL_QUEUE_SIZE", queued
         forced = sum(journal.writing_bytes > 0 for journal in journals)

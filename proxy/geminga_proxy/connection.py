@@ -39,7 +39,7 @@ from geminga_proxy.broker_handshake import BrokerHandshake
 from geminga_proxy.brokers import Brokers
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.errors import TargetRefused
-from geminga_proxy.lookups import QUESTIONS, Lookups
+from geminga_proxy.lookups import FORWARDED_COMMANDS, Lookups
 from geminga_proxy.splice import Splice, Splices
 from geminga_runtime.network import Network
 from geminga_server.connection_limits import ConnectionLimits, Limit
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 FRAME_BYTES_MAX = 128 * 1024
 # Requests of one client that wait for brokers' answers; with as many its socket is not read. A
 # client with thousands of topics asks for all of them at once.
-QUESTIONS_MAX = 1_000
+REQUESTS_MAX = 1_000
 
 
 class State(Enum):
@@ -137,6 +137,7 @@ class ClientConnection(asyncio.Protocol):
         it. A refusal has upstream's words.
         """
         limits = self._context.limits
+        # The balancer's address no longer counts once the client's is known.
         if self._is_admitted:
             limits.leave(self._host)
         self._host = host
@@ -155,6 +156,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         del exc
+        # Also called where the client goes while it is being joined: the task is cancelled then.
         self._leave()
         if self._is_admitted:
             self._context.limits.leave(self._host)
@@ -191,6 +193,7 @@ class ClientConnection(asyncio.Protocol):
         What follows is not parsed here: it may be meant for a broker, which takes larger frames.
         """
         early = self._early
+        # The balancer's header comes before everything else, and may come in pieces.
         if self._is_header_due:
             header = read_proxy_header(bytes(early))
             if header is None:
@@ -205,23 +208,23 @@ class ClientConnection(asyncio.Protocol):
         if frame_bytes > FRAME_BYTES_MAX:
             raise OversizedFrame(frame_bytes, FRAME_BYTES_MAX)
         end = FRAME_SIZE_BYTES + frame_bytes
-        if len(early) >= end:
-            connect, rest = bytes(early[:end]), bytes(early[end:])
-            early.clear()
-            command, _ = parse_command(connect, FRAME_SIZE_BYTES, end)
-            self._connect(command, rest)
-
-    def _connect(self, command: BaseCommand, rest: bytes) -> None:
-        """Take the first command; ``rest`` came behind it."""
+        if len(early) < end:
+            return
+        frame, rest = bytes(early[:end]), bytes(early[end:])
+        early.clear()
+        command, _ = parse_command(frame, FRAME_SIZE_BYTES, end)
         if command.type != BaseCommand.CONNECT:
             raise WireError("the first command must be CONNECT")
         connect = command.connect
         if connect.proxy_to_broker_url:
+            # Nothing is read until a splice does: what the client sends meanwhile is the broker's.
             self._state = State.JOINING
             self._transport.pause_reading()
             self._keep(self._context.spawn(self._join(connect, rest), "join a broker"))
             return
         self._state = State.ASKING
+        # The proxy asks for no credentials: it only tells where topics are. A broker that a client
+        # is joined to authenticates the client itself.
         version = agreed_version(connect.protocol_version)
         self._transport.write(encode_connected(version, None, PROXY_FEATURES))
         self._set_timer(self._check_alive)
@@ -235,6 +238,8 @@ class ClientConnection(asyncio.Protocol):
         the proxy's network.
         """
         context, named = self._context, connect.proxy_to_broker_url
+        # For the broker this is a client like any other, but for the proxy's version in its
+        # CONNECT.
         connect.ClearField("proxy_to_broker_url")
         connect.proxy_version = SERVER_VERSION
         handshake = BrokerHandshake(
@@ -249,6 +254,7 @@ class ClientConnection(asyncio.Protocol):
                     lambda: handshake, target.host, target.port
                 )
                 answer = await handshake.answer
+        # The two messages are upstream's.
         except TargetRefused as error:
             self._refuse(api.ServiceNotReady, "Target broker cannot be validated.", str(error))
         except (OSError, WireError) as error:  # a TimeoutError is an OSError
@@ -259,6 +265,7 @@ class ClientConnection(asyncio.Protocol):
             handshake.abort()
             raise
         else:
+            # Either may have gone while the answer was on its way to this task.
             client = self._transport
             if client.is_closing() or broker.is_closing():
                 broker.abort()
@@ -273,8 +280,9 @@ class ClientConnection(asyncio.Protocol):
     # Requests of a client that asks for topics
 
     def _take(self, command: BaseCommand) -> None:
+        """Answer a command of a client that asks for topics, or have a broker answer it."""
         kind = command.type
-        if kind in QUESTIONS:
+        if kind in FORWARDED_COMMANDS:
             task = self._context.lookups.ask(command, self._transport.write)
             if task is not None:
                 self._keep(task)
@@ -293,7 +301,7 @@ class ClientConnection(asyncio.Protocol):
     def _review_reading(self) -> None:
         """Read the client's socket, or stop reading it, as holds now."""
         if self._state is State.ASKING and not self._transport.is_closing():
-            if self._is_slow or len(self._tasks) >= QUESTIONS_MAX:
+            if self._is_slow or len(self._tasks) >= REQUESTS_MAX:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
@@ -301,7 +309,7 @@ class ClientConnection(asyncio.Protocol):
     def _check_alive(self) -> None:
         """Send a PING every keep-alive interval; cut off a client that sent nothing since."""
         # A client whose socket is not read, because it waits for so many answers, cannot be heard.
-        if not self._is_heard and len(self._tasks) < QUESTIONS_MAX:
+        if not self._is_heard and len(self._tasks) < REQUESTS_MAX:
             log.info("client cut off: no sign of life", extra={"client": self._host})
             self._transport.abort()
             return
@@ -356,5 +364,5 @@ class ClientConnection(asyncio.Protocol):
 
     def _done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
-        if len(self._tasks) == QUESTIONS_MAX - 1:
+        if len(self._tasks) == REQUESTS_MAX - 1:
             self._review_reading()

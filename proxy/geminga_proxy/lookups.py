@@ -49,7 +49,7 @@ class RequestCounts:
 
 
 # The requests that are forwarded, with the names that they are counted under.
-QUESTIONS: Mapping[int, str] = {
+FORWARDED_COMMANDS: Mapping[int, str] = {
     BaseCommand.LOOKUP: "lookup",
     BaseCommand.PARTITIONED_METADATA: "partitions_metadata",
     BaseCommand.GET_TOPICS_OF_NAMESPACE: "get_topics_of_namespace",
@@ -62,8 +62,8 @@ class Lookups(Service):
 
     def __init__(self, brokers: Brokers, network: Network, config: ProxyConfig) -> None:
         super().__init__()
-        # By the names in ``QUESTIONS``.
-        self.counts = {name: RequestCounts() for name in QUESTIONS.values()}
+        # By the names in ``FORWARDED_COMMANDS``.
+        self.counts = {name: RequestCounts() for name in FORWARDED_COMMANDS.values()}
         self._brokers = brokers
         self._is_tls = config.broker_tls.enabled
         self._requests_max = config.concurrent_lookup_requests_max
@@ -92,12 +92,12 @@ class Lookups(Service):
     def ask(
         self, command: BaseCommand, answer: Callable[[bytes], None]
     ) -> asyncio.Task[object] | None:
-        """Call ``answer`` with the frame that answers ``command``, one of ``QUESTIONS``.
+        """Call ``answer`` with the frame that answers ``command``, one of ``FORWARDED_COMMANDS``.
 
         Where too many requests are open, it is refused at once, and there is no task. The task may
         be cancelled when the client is gone.
         """
-        counts = self.counts[QUESTIONS[command.type]]
+        counts = self.counts[FORWARDED_COMMANDS[command.type]]
         counts.asked += 1
         if self._open_requests >= self._requests_max:
             counts.rejected += 1

@@ -98,6 +98,7 @@ class Splice:
     def begin(self, to_broker: bytes, to_client: bytes) -> None:
         """Take over both transports. The arguments were read before, and not forwarded yet."""
         self._splices.open[self] = None
+        # Both sides have their protocol before either is read: bytes go nowhere else from here on.
         for end, early in ((self.broker, to_broker), (self.client, to_client)):
             end.transport.set_protocol(end)
             if early:
@@ -132,6 +133,7 @@ class Splice:
             self.broker.transport.close()
             self.client.transport.close()
             self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.abort)
+        # Called by each side that is lost; the second call is the end.
         if self.broker.is_lost and self.client.is_lost and self in self._splices.open:
             assert self._linger is not None
             self._linger.cancel()

@@ -70,6 +70,7 @@ class Workers(Service):
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             held.bind((config.bind_address, port))
+        # All are started at once, so that many take no longer than one.
         names = [str(number) for number in range(1, config.workers + 1)]
         loop = asyncio.get_running_loop()
         first: dict[str, asyncio.Future[None]] = {name: loop.create_future() for name in names}
@@ -129,7 +130,7 @@ class Workers(Service):
                 log.error("worker is silent", extra={"worker": name, "silent_s": SILENT_S})  # noqa: TRY400 - no trace
                 process.kill()
                 return
-            if not report:
+            if not report:  # the worker has closed its standard output: it has ended
                 return
             self.reports[name] = ProxyNumbers(**json.loads(report))
             if not first.done():

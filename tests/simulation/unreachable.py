@@ -247,7 +247,6 @@ UNREACHABLE: dict[str, str] = {
     "geminga_proxy.broker_handshake:BrokerHandshake.data_received": WIRE,
     "geminga_proxy.connection:ClientConnection._take": WIRE,
     "geminga_proxy.connection:ClientConnection._begin": WIRE,
-    "geminga_proxy.connection:ClientConnection._connect": WIRE,
     "geminga_proxy.connection:ClientConnection.data_received": WIRE,
     "geminga_proxy.lookups:Lookups._owner:raise BrokerRefused": WIRE,
     "geminga_proxy.lookups:Lookups._owner:raise NotConnected": CONFIG,

@@ -39,6 +39,7 @@ class LogLists:
 
         A log without a size is being written to: only its header is promised.
         """
+        # A list is replaced as a whole, durably. Most are the same as before, and not written.
         for directory in self._directories:
             listed = {
                 number: sizes.get(number, FILE_HEADER_BYTES)
@@ -64,6 +65,7 @@ class LogLists:
                 losses.append(Loss(path, "it does not tell which entry logs there were"))
                 continue
             for number, size in sorted(listed.items()):
+                # A log may have been moved to another directory: only that it is there counts.
                 home = homes.get(number)
                 if home is None:
                     losses.append(Loss(_path(directory, file_name(number)), "it is missing"))

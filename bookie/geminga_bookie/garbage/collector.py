@@ -191,6 +191,7 @@ class Collector(Service):
                 await self._remove_dead_logs()
                 raise
             await self._remove_dead_logs()
+            # Shown by the HTTP admin while it lasts.
             self.compaction = due.compaction
             self._unfit_logs.clear()
             try:
@@ -255,6 +256,8 @@ class Collector(Service):
             if end is None:
                 return
             before = end.log_number
+            # The next block then begins a new file, and the log that was current is like the
+            # others.
             if is_worth_leaving(index.logs.get(before, LogUsage()), threshold):
                 self._storage.entry_log.begin_anew()
                 before += 1

@@ -74,6 +74,7 @@ class DeferredAnswers(ABC, Generic[PendingT]):
     def close(self) -> None:
         """Drop all that is pending: the connection is gone."""
         self._pending.clear()
+        # It may be waiting for the disk, or for a client that takes nothing.
         if self._task is not None:
             self._task.cancel()
 

@@ -62,6 +62,7 @@ class LongPolls:
         poll = LongPoll(ledger_id, previous_lac, when_over)
         self.waiting.setdefault(ledger_id, {})[poll] = None
         self._count += 1
+        # A timer each: how long to wait is the reader's choice.
         loop = asyncio.get_running_loop()
         poll.timer = loop.call_later(min(timeout_s, LONG_POLL_S_MAX), self._end, poll, False)  # noqa: FBT003 a timer takes no keywords
         return poll
@@ -99,5 +100,6 @@ class LongPolls:
                 self._end(poll, True)  # noqa: FBT003 as above
 
     def _end(self, poll: LongPoll, is_news: bool) -> None:  # noqa: FBT001 as above
+        # Over before the callback runs: it may begin the next wait.
         self.cancel(poll)
         poll.when_over(poll, is_news)

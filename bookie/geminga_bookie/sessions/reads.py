@@ -69,6 +69,7 @@ class ReadQueue(DeferredAnswers[PendingRead]):
         size = 0
         # How many reads had each return code.
         codes: dict[int, int] = {}
+        # ``_pending`` is not empty: the task calls this only then.
         came_s = pending[0][2]
         # Those that came together share one measured duration.
         while pending and size < WRITE_BYTES and pending[0][2] == came_s:

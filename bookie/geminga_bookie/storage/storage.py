@@ -119,6 +119,8 @@ class Storage:
         ``BookieFailed``.
         """
         ledger = self._open(ledger_id, master_key)
+        # What was admitted before stays in the write cache, and will be found by recovery. What
+        # comes from now on is decided in ``admit``, and refused.
         if not ledger.is_fenced:
             ledger.is_fenced = True
             self.ledgers.mark_changed(ledger)
@@ -188,6 +190,7 @@ class Storage:
         ``LAST_ENTRY`` asks for the last one. Raises ``NoSuchLedger``, ``NoSuchEntry``,
         ``BookieFailed``.
         """
+        # HOT: most reads are of the newest entries, and end here.
         entry = self.write_cache.find(ledger_id, entry_id)
         if entry is not None:
             return entry
@@ -200,6 +203,7 @@ class Storage:
                 raise NoSuchEntry(ledger_id, entry_id)
             entry = self.write_cache.find(ledger_id, entry_id)
         elif entry_id > ledger.last_flushed:
+            # Neither in memory nor, for certain, on the disk.
             raise NoSuchEntry(ledger_id, entry_id)
         return entry if entry is not None else self.read_cache.find(ledger_id, entry_id)
 
@@ -219,6 +223,7 @@ class Storage:
             ledger = self.ledgers.find(ledger_id)
             assert ledger is not None
             entry_id = self.last_entry(ledger)
+        # Between the index's answer and the read, compaction may remove the log.
         for _ in range(self.block_moves_max):
             try:
                 return await self._read(ledger_id, entry_id, is_checked=is_checked)
@@ -234,6 +239,7 @@ class Storage:
             except DamagedBlock as error:  # another block may have a better copy
                 damaged = error if damaged is None else damaged
                 continue
+            # The whole block: a reader that goes on asks for its next entries now.
             self.read_cache.put(ledger_id, block)
             entry = block.get(entry_id)
             if entry is not None:
