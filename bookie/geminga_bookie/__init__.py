@@ -3,8 +3,7 @@
 Its rooms, in the order in which an entry meets them:
 
 ``sessions``      a client's connection: adds go to the write cache and the journal, and are
-answered
-                  when they are durable; reads are answered from memory or the disk
+                  answered when they are durable; reads are answered from memory or the disk
 ``journal``       the write-ahead log: makes groups of adds durable with one sync each
 ``storage``       who may add, what is fenced, where an entry is found. ``checkpoint`` carries
                   entries from memory to the entry logs and the index, and trims the journal

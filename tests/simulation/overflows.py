@@ -97,7 +97,7 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
         Overflow.CONFIRMED,
         LastConfirmed,
         "_remember",
-        lambda told, *_: len(told._told) >= told._remembered_max,
+        lambda known, *_: len(known._answered) >= known._remembered_max,
     ),
     (Overflow.TRANSPORT, Outbox, "pause", lambda *_: True),
     (Overflow.SURPLUS, Surplus, "keep", lambda surplus, *_: not surplus._entries),

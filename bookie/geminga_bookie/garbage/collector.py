@@ -1,5 +1,4 @@
-"""Garbage collection, one round at a time: deleted ledgers first, then the logs that they leave
-empty.
+"""Garbage collection, one round at a time: deleted ledgers first, then the logs they leave empty.
 
 A round removes ledgers from the index that ZooKeeper does not know any more (``ledger_deletion``),
 then the entry logs of which nothing is in use, then it compacts logs of which little is, if that is

@@ -155,7 +155,7 @@ class Index:
     def blocks_in(self, log_number: int) -> Iterator[BlockLocation | None]:
         """Yield every block in an entry log, and None for every block in another log.
 
-        Reads the whole index, for a damaged log that does not tell what is in it any more; the
+        Reads the whole index, for a damaged log that no longer shows what is in it; the
         Nones are there so that the caller can let other tasks run now and then.
         """
         low, high = layout.block_keys((0, U64_MAX))

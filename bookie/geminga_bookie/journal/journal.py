@@ -14,7 +14,7 @@ writes the same bytes.
 
 After a write or sync that failed, what is on the disk cannot be known: the kernel may have dropped
 the pages and reports no second error. So the journal takes nothing more until the bookie starts
-again, and everything that waits is told that it failed.
+again, and every waiter is called with a failure.
 
 Whether a group waits for more entries is decided in ``decisions.group_pacing``, what it looks like
 on disk in ``formats.journal_v1``.
@@ -77,7 +77,7 @@ class Journal(Service):
     group meanwhile.
 
     ``on_written`` is called after each group, before its waiters; ``on_failed`` once, before any
-    waiter is told of the failure.
+    waiter learns of the failure.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class Journal(Service):
         self.sync_durations.add((now_s - started_s) * 1000)
         self.add_durations.add((now_s - group.opened_s) * 1000, group.entries)
         self._on_written()
-        # Each waiter is off the list before it is called: where one raises, ``_fail`` tells the
+        # Each waiter is off the list before it is called: where one raises, ``_fail`` calls the
         # others, and none is called twice.
         waiters = group.waiters
         waiters.reverse()
@@ -272,7 +272,7 @@ class Journal(Service):
             self._is_idle.set()
 
     def _fail(self, group: Group, error: OSError) -> None:
-        """Refuse everything from now on; tell all waiters, of ``group`` and of what came since."""
+        """Refuse everything from now on; call all waiters, of ``group`` and of what came since."""
         self.error = error
         log.error(
             "journal failed: the bookie takes no more adds until it is started again",

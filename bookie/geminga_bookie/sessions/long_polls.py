@@ -94,7 +94,7 @@ class LongPolls:
             lac = self._last_confirmed.find(ledger_id)
         except BookieRefusal:
             return
-        # Where memory does not tell any more, every reader is answered, from the disk.
+        # Where only the disk knows, every reader is answered, from there.
         for poll in list(polls):
             if lac is None or poll.previous_lac < lac:
                 self._end(poll, True)  # noqa: FBT003 as above

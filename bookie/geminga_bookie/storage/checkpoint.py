@@ -6,12 +6,11 @@ The order of events makes it safe to die anywhere:
    is added from here on belongs to the next checkpoint, and to the journals behind the marks.
 2. The entries are appended to the entry logs as blocks, then the ledgers' records; each is durable
    on return. A crash leaves bytes behind the index's ``LogEnd``, which the next start cuts off.
-3. The index is told of the blocks, the records, the new ``LogEnd`` and the marks, all at once, and
-   flushed. This is the moment at which the checkpoint has happened: after a crash before it the
+3. The blocks, the records, the new ``LogEnd`` and the marks are written to the index, all at once,
+   and flushed. This is the moment at which the checkpoint has happened: after a crash before it the
    journals are replayed from the old marks, after it from the new ones.
 4. The journals' files before the marks are removed, and the sealed entries leave the memory. A
-crash
-   before that leaves files that are not replayed, and are removed after the next checkpoint.
+   crash before that leaves files that are not replayed, and are removed after the next checkpoint.
 
 An add is in the write cache before its journal group is durable. So a checkpoint may carry entries
 that are behind the marks; replaying adds them again, which changes nothing.
@@ -55,8 +54,8 @@ class _Sealed:
     ledgers: dict[int, Ledger]
     # Up to where this checkpoint makes the journals superfluous.
     marks: Sequence[JournalMark]
-    # The ledgers' records, once the index was told of everything. A checkpoint that failed to make
-    # that durable must only flush: telling the index twice would count the blocks twice.
+    # The ledgers' records, once everything is noted in the index. A checkpoint that failed to make
+    # that durable must only flush: noting it twice would count the blocks twice.
     records: Sequence[LedgerRecord] | None = None
 
 
@@ -219,7 +218,7 @@ class Checkpointer(Service):
             self.request()
 
     async def _write(self, sealed: _Sealed) -> list[LedgerRecord]:
-        """Write the entries and the ledgers' records, tell the index; return the records."""
+        """Write the entries and the ledgers' records, and note them in the index."""
         storage = self._storage
         # Blocks are made while they are written: the entries are not in memory twice.
         blocks = (

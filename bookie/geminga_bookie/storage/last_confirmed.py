@@ -34,7 +34,7 @@ class LastConfirmed:
         self._remembered_max = remembered_max
         # By ledger: which flushed entry was read, and the highest answer given so far. The ledger
         # asked for longest ago comes first.
-        self._told: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        self._answered: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
     def find(self, ledger_id: int) -> int | None:
         """Answer from memory; None where the disk must be read (``fetch``).
@@ -46,8 +46,8 @@ class LastConfirmed:
         ledger = storage.ledgers.find(ledger_id)
         if ledger is None:
             raise NoSuchLedger(ledger_id)
-        looked_at, told = self._told.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
-        lac = max(told, _explicit(ledger))
+        looked_at, answered = self._answered.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
+        lac = max(answered, _explicit(ledger))
         newest = storage.write_cache.newest(ledger_id)
         if newest is not None:
             lac = max(lac, _of_entry(newest))
@@ -73,15 +73,17 @@ class LastConfirmed:
             entry = self._storage.find(ledger_id, last_entry)
             if entry is None:
                 entry = await self._storage.load(ledger_id, last_entry, is_checked=True)
-            _, told = self._told.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
-            self._remember(ledger_id, last_entry, max(told, _explicit(ledger), _of_entry(entry)))
+            _, answered = self._answered.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
+            self._remember(
+                ledger_id, last_entry, max(answered, _explicit(ledger), _of_entry(entry))
+            )
         return found
 
     def _remember(self, ledger_id: int, looked_at: int, lac: int) -> int:
-        self._told[ledger_id] = looked_at, lac
-        self._told.move_to_end(ledger_id)
-        if len(self._told) > self._remembered_max:
-            self._told.popitem(last=False)
+        self._answered[ledger_id] = looked_at, lac
+        self._answered.move_to_end(ledger_id)
+        if len(self._answered) > self._remembered_max:
+            self._answered.popitem(last=False)
         return lac
 
 

@@ -33,8 +33,8 @@ class Ledger:
     def __init__(self, ledger_id: int, master_key: bytes) -> None:
         self.ledger_id = ledger_id
         self.master_key = master_key
-        # Normal adds are refused. The fence holds in memory at once, but a client is told of it
-        # only when it is durable, in the journal or the index.
+        # Normal adds are refused. The fence holds in memory at once, and is acknowledged only when
+        # it is durable, in the journal or the index.
         self.is_fenced = False
         self.is_fence_durable = False
         # The highest entry id in the entry logs, -1 for none.

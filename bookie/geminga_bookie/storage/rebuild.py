@@ -28,7 +28,7 @@ BLOCKS_PER_COMMIT = 10_000
 
 
 async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool = False) -> None:
-    """Read every entry log there is and tell ``index`` what is in it.
+    """Read every entry log there is, and write to ``index`` what is in it.
 
     The end of the last log that a crash tore is left out: the journal still has what was in it.
     Ledgers that were deleted before come back too; garbage collection deletes them again.

@@ -2,8 +2,8 @@
 
 Everything here is decided in memory, at once, on one thread; only reads of the disk wait. That is
 what makes fencing sound: once ``fence`` has returned, no normal add of the ledger is admitted any
-more. What must be durable before a client is told (an add, a fence, an explicit last-add-confirmed)
-the session gives to the journal, and answers when that is done.
+more. What must be durable before a client is answered (an add, a fence, an explicit
+last-add-confirmed) the session gives to the journal, and answers when that is done.
 
 Adds go to the write cache (by the session, through ``writable``); ``checkpoint`` carries them on.
 """

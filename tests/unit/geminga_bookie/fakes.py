@@ -44,7 +44,7 @@ async def end_session(session: InstantSession) -> None:
 
 
 class FakeTransport(asyncio.Transport):
-    """The bookie's end of a connection: remembers what is written, tells nobody when it is full."""
+    """The bookie's end of a connection: remembers what is written, and is never full."""
 
     def __init__(self, protocol: asyncio.BaseProtocol) -> None:
         super().__init__()

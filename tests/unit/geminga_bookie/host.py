@@ -83,7 +83,7 @@ class Host:
             disks[:] = [disk.after_crash(unsynced_bytes=unsynced_bytes) for disk in disks]
 
     def _restart(self) -> None:
-        # Copies: what still runs of the dead bookie works on what nobody looks at any more.
+        # Copies: what still runs of the dead bookie must not change what the next one finds.
         pairs = list(self.store.flushed())
         self.store = MemoryStore()
         self.store.write(pairs)

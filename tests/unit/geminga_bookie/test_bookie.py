@@ -53,7 +53,7 @@ def journal_files(disk: MemoryDisk) -> list[str]:
 
 
 async def crash(host: Host, bookie: Bookie, *, how: str) -> None:
-    """End the bookie at this moment: what it still does is done to what nobody sees any more."""
+    """End the bookie at this moment: what it still does changes nothing that the next one finds."""
     getattr(host, how)()
     await bookie.__aexit__(None, None, None)
 

@@ -60,7 +60,7 @@ def test_a_method_that_a_path_does_not_have_is_not_found_but_for_one_path() -> N
 
 
 class Asked:
-    """Lets nobody do what is in ``refused``; notes the questions."""
+    """Refuses the actions in ``refused``; notes what it is asked."""
 
     def __init__(self, *refused: Action) -> None:
         self.refused = refused

@@ -23,7 +23,7 @@ from geminga_simulation.world import World
 
 
 class Answering(asyncio.Protocol):
-    """Sends ``content`` to whoever connects; hangs up where there is none."""
+    """Sends ``content`` to each client that connects; hangs up where there is none."""
 
     def __init__(self, content: bytes | None) -> None:
         self.content = content

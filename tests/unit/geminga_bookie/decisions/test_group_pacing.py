@@ -1,4 +1,4 @@
-"""Pacing waits where waiting costs nobody entries, and nowhere else."""
+"""Pacing waits where waiting costs no entries, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers are made in order, one at a time, and only while somebody takes them."""
+"""Answers are made in order, one at a time, and only while the client takes them."""
 
 from __future__ import annotations
 

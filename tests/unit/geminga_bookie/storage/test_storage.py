@@ -38,7 +38,7 @@ RECOVERY = int(Flag.RECOVERY_ADD)
 
 
 def nothing() -> None:
-    """Nobody listens."""
+    """Ignore it."""
 
 
 def make_storage(

@@ -1,4 +1,4 @@
-"""Requests are taken apart, and answers made, whatever somebody sends."""
+"""Requests are parsed, and answers made, whatever a client sends."""
 
 from __future__ import annotations
 
