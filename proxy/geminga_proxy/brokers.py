@@ -70,6 +70,7 @@ class RegisteredBrokers(Service):
     async def _follow(self) -> None:
         while True:
             await self._stale.wait()
+            # What changes during this pause is read together.
             await asyncio.sleep(GATHER_S)
             if not await self._look():
                 await asyncio.sleep(RETRY_S)

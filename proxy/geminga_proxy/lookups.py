@@ -190,6 +190,7 @@ class Lookups(Service):
         }
         self._turn += 1
         first = self._turn % max(len(urls), 1)
+        # A stable sort: brokers keep their turns among those that answer, and among the others.
         turns = sorted((*urls[first:], *urls[:first]), key=self._still_until.__contains__)
         return turns[:BROKERS_TRIED_MAX]
 

@@ -34,6 +34,7 @@ class SpaceWatch(Service):
         self._on_verdict = on_verdict
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 nothing to close
+        # Once before anything else: entering returns with a verdict.
         self.look()
         self.spawn_lasting(self._look_again, name="disk space")
 
@@ -51,6 +52,7 @@ class SpaceWatch(Service):
                 DiskState(directory.capacity_bytes, directory.free_bytes, directory.is_full)
             )
         verdict = judge(self._limits, states)
+        # What was decided of each disk is noted on its directory, which new files go by.
         for directory, is_full in zip(self._directories, verdict.is_full, strict=True):
             if is_full != directory.is_full:
                 directory.is_full = is_full

@@ -189,6 +189,7 @@ class Collector(Service):
                 # of this would take the place of the cancellation, and the collector would go on.
                 await self._remove_dead_logs()
                 raise
+            # Before compaction: what these free is room for its copies.
             await self._remove_dead_logs()
             # Shown by the HTTP admin while it lasts.
             self.compaction = due.compaction
@@ -270,6 +271,7 @@ class Collector(Service):
         A log that cannot be read now does not keep the others from being given back.
         """
         reclaimed_bytes = 0
+        # Raised by the caller after the bytes are counted.
         failure: OSError | None = None
         for number in numbers:
             if number in self._damaged_logs:

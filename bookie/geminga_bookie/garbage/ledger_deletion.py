@@ -145,9 +145,11 @@ class LedgerDeletion:
             try:
                 async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     children = await self._coordination.children(parent)
-            except NodeMissing:
+            except NodeMissing:  # no ledger is left below it
                 children = []
             suspects += unlisted(below, children)
+        # Each is asked for once more by itself: deletion cannot be undone, and one list that lacks a
+        # ledger is not enough for it.
         gone: list[int] = []
         for ledger_id in suspects:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -160,6 +162,8 @@ class LedgerDeletion:
         ledger = self._storage.ledgers.find(ledger_id)
         if ledger is None or not ledger.is_fenced:
             return False
+        # Counted from when this process first found it gone. A restart begins anew, which only
+        # keeps the ledger longer.
         now_s = asyncio.get_running_loop().time()
         if now_s < self._gone_since_s.setdefault(ledger_id, now_s) + self._fences_kept_s:
             return True
@@ -168,6 +172,7 @@ class LedgerDeletion:
 
     async def _delete_over_replicated(self, ledger_ids: Sequence[int]) -> None:
         """Delete closed ledgers that have their copies elsewhere, each under its copier's lock."""
+        # Which bookies are alive is read once for all these, and again before each deletion.
         live = await self._live_bookies()
         for ledger_id in ledger_ids:
             if not await self._is_over_replicated(ledger_id, live):

@@ -39,6 +39,7 @@ class MemoryStore:
 
     def write(self, pairs: Sequence[Pair], removed: Sequence[bytes] = ()) -> None:
         """Put all pairs, then remove the keys ``removed``."""
+        # In memory a write cannot be torn; what a crash leaves is decided by ``flush`` alone.
         for key, value in pairs:
             if key not in self._values:
                 insort(self._keys, key)

@@ -118,6 +118,7 @@ class Session(ClientConnection):
         # Of the adds in the run so far: their ledger and entry ids as they stand in the request.
         ids: list[bytes] = []
         replies: list[bytes] = []
+        # A run is adds that lie one behind the other in the buffer: one piece for the journal.
         run_start = end = 0
         self._came_s = 0.0
         try:

@@ -187,6 +187,7 @@ class V3Reads:
         if ledger is None:  # to upstream, too, this is no missing ledger
             raise NoSuchEntry(ledger_id)
         response = make_response(request)
+        # The reader gets both, checks their digests, and takes the greater of what they confirm.
         if ledger.explicit_lac:
             response.readLacResponse.lacBody = ledger.explicit_lac
         try:

@@ -196,6 +196,7 @@ class Checkpointer(Service):
                     await self._is_wanted.wait()
             except TimeoutError:
                 pass
+            # Cleared before it begins: what asks for a checkpoint from here on gets another one.
             self._is_wanted.clear()
             had_failed = READ_ONLY_REASON in self._storage.read_only_reasons
             try:
