@@ -148,8 +148,8 @@ class LedgerDeletion:
             except NodeMissing:  # no ledger is left below it
                 children = []
             suspects += unlisted(below, children)
-        # Each is asked for once more by itself: deletion cannot be undone, and one list that lacks a
-        # ledger is not enough for it.
+        # Each is asked for once more by itself: deletion cannot be undone, and one list that lacks
+        # a ledger is not enough for it.
         gone: list[int] = []
         for ledger_id in suspects:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):

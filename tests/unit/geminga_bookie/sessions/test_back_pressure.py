@@ -1,4 +1,4 @@
-"""The intake holds every connection while too much is in memory, and lets all go on after."""
+"""Every connection is held while too much is in memory, and released after."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from geminga_bookie.sessions.back_pressure import MemoryBackPressure
 
 
 class Pipe:
-    """A connection that remembers what it was told; it leaves the intake when it ends."""
+    """A connection that remembers its orders; it leaves when it ends."""
 
-    def __init__(self, intake: MemoryBackPressure, *, closes: bool = True) -> None:
+    def __init__(self, pressure: MemoryBackPressure, *, closes: bool = True) -> None:
         self.told: list[str] = []
-        self._intake = intake
+        self._pressure = pressure
         self._closes = closes
-        intake.join(self)
+        pressure.join(self)
 
     def hold(self) -> None:
         self.told.append("hold")
@@ -25,11 +25,11 @@ class Pipe:
     def close(self) -> None:
         self.told.append("close")
         if self._closes:
-            asyncio.get_running_loop().call_soon(self._intake.leave, self)
+            asyncio.get_running_loop().call_soon(self._pressure.leave, self)
 
     def abort(self) -> None:
         self.told.append("abort")
-        self._intake.leave(self)
+        self._pressure.leave(self)
 
 
 class Memory:
@@ -43,48 +43,48 @@ class Memory:
 
 def test_everybody_is_told_once_of_each_change() -> None:
     memory = Memory()
-    intake = MemoryBackPressure(memory)
-    pipes = [Pipe(intake), Pipe(intake)]
-    intake.review()
+    pressure = MemoryBackPressure(memory)
+    pipes = [Pipe(pressure), Pipe(pressure)]
+    pressure.review()
     memory.is_full = True
-    intake.review()
-    intake.review()
+    pressure.review()
+    pressure.review()
     memory.is_full = False
-    intake.review()
+    pressure.review()
     assert [pipe.told for pipe in pipes] == [["hold", "release"]] * 2
-    assert intake.holds == 1
+    assert pressure.holds == 1
 
 
 def test_who_comes_while_it_holds_is_held_too() -> None:
     memory = Memory()
-    intake = MemoryBackPressure(memory)
+    pressure = MemoryBackPressure(memory)
     memory.is_full = True
-    intake.review()
-    pipe = Pipe(intake)
+    pressure.review()
+    pipe = Pipe(pressure)
     assert pipe.told == ["hold"]
-    intake.leave(pipe)
+    pressure.leave(pipe)
     memory.is_full = False
-    intake.review()
+    pressure.review()
     assert pipe.told == ["hold"]
-    assert len(intake) == 0
+    assert len(pressure) == 0
 
 
 async def test_closed_it_holds_for_good_and_lets_nobody_in() -> None:
-    intake = MemoryBackPressure(Memory())
-    pipe = Pipe(intake)
-    intake.close()
-    intake.review()
-    late = Pipe(intake)
-    await intake.disconnect(1.0)
+    pressure = MemoryBackPressure(Memory())
+    pipe = Pipe(pressure)
+    pressure.close()
+    pressure.review()
+    late = Pipe(pressure)
+    await pressure.disconnect(1.0)
     assert pipe.told == ["hold", "close"]
     assert late.told == ["abort"]
-    assert len(intake) == 0
+    assert len(pressure) == 0
 
 
 async def test_who_does_not_go_in_time_is_aborted() -> None:
-    intake = MemoryBackPressure(Memory())
-    patient, stubborn = Pipe(intake), Pipe(intake, closes=False)
-    await intake.disconnect(1.0)
+    pressure = MemoryBackPressure(Memory())
+    patient, stubborn = Pipe(pressure), Pipe(pressure, closes=False)
+    await pressure.disconnect(1.0)
     assert patient.told == ["close"]
     assert stubborn.told == ["close", "abort"]
-    await intake.disconnect(1.0)
+    await pressure.disconnect(1.0)
