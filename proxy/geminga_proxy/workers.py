@@ -83,7 +83,18 @@ class Workers(Service):
 
         ``first`` is done when the first worker of this name serves, or cannot.
         """
-        process = await self._start(name)
+        config = self.config
+        limits = config.connections
+        # Each takes its share of the clients. Rounded up; 0, which is no limit, stays 0.
+        share = -(-limits.connections_max // config.workers)
+        settings = replace(config, workers=1, connections=replace(limits, connections_max=share))
+        words = sys.executable, "-m", WORKER
+        # In a session of its own: Ctrl-C at a terminal is the parent's to handle.
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=PIPE, stdout=PIPE, start_new_session=True
+        )
+        assert process.stdin is not None
+        process.stdin.write(pickle.dumps((name, settings)))
         try:
             await self._follow(name, process, first)
         finally:
@@ -103,21 +114,6 @@ class Workers(Service):
         log.warning("worker ended", extra={"worker": name, "exit_code": process.returncode})
         if not first.done():
             first.set_exception(ServerStartError("a worker cannot serve: its log says why"))
-
-    async def _start(self, name: str) -> Process:
-        config = self.config
-        limits = config.connections
-        # Rounded up; 0, which is no limit, stays 0.
-        share = -(-limits.connections_max // config.workers)
-        settings = replace(config, workers=1, connections=replace(limits, connections_max=share))
-        words = sys.executable, "-m", WORKER
-        # In a session of its own: Ctrl-C at a terminal is the parent's to handle.
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=PIPE, stdout=PIPE, start_new_session=True
-        )
-        assert process.stdin is not None
-        process.stdin.write(pickle.dumps((name, settings)))
-        return process
 
     async def _follow(self, name: str, process: Process, first: asyncio.Future[None]) -> None:
         """Take reports until the worker ends, or has been silent for too long."""
