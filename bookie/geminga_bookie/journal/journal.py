@@ -55,8 +55,8 @@ class Group:
     __slots__ = ("chunks", "crc", "entries", "opened_s", "size", "waiters")
 
     def __init__(self) -> None:
-        # The items as ``journal_v1`` draws them, in pieces of ``size`` bytes together. Requests are
-        # not copied: the pieces are views of what the sockets gave.
+        # The items as ``journal_v1`` draws them, in pieces of ``size`` bytes together. Large pieces
+        # are views of what the sockets gave, not copies.
         self.chunks: list[bytes | memoryview] = []
         self.size = 0
         # The checksum of the pieces, computed as they come.
@@ -72,8 +72,8 @@ class Group:
 class Journal(Service):
     """Appends groups to numbered files on ``disk``.
 
-    To add: append to ``forming`` by one of the methods below, then put a waiter on it, once for all
-    that the waiter stands for. Nothing may be awaited in between: the writer task may take the
+    To add: append to ``forming`` by one of the methods below, and put a waiter on it, once for all
+    that the waiter stands for. Nothing may be awaited between the two: the writer task may take the
     group meanwhile.
 
     ``on_written`` is called after each group, before its waiters; ``on_failed`` once, before any
