@@ -46,9 +46,9 @@ from geminga.consumers.options import (
 )
 from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
-from geminga.decryption import PrivateKeyReader, PrivateKeys
-from geminga.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
-from geminga.encryption_context import EncryptionContext, EncryptionKey
+from geminga.crypto.context import EncryptionContext, EncryptionKey
+from geminga.crypto.decryption import PrivateKeyReader, PrivateKeys
+from geminga.crypto.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -87,15 +87,15 @@ from geminga.errors import (
     TopicTerminated,
     UnreadableMessage,
 )
-from geminga.log_position import LOG_START, LogPosition
-from geminga.messages import EARLIEST, LATEST, Message, MessageId
-from geminga.opening import Opening
-from geminga.producers.attributes import encode_attributes
-from geminga.producers.batches import Batching, SendCallback
+from geminga.lifecycle import Opening
+from geminga.message_ids import EARLIEST, LATEST, LOG_START, LogPosition, MessageId
+from geminga.messages import Message
 from geminga.producers.entry_producer import EntryProducer
 from geminga.producers.options import EntryProducerOptions, MessageOptions, ProducerOptions
+from geminga.producers.outgoing.attributes import encode_attributes
+from geminga.producers.outgoing.batches import Batching, SendCallback
+from geminga.producers.outgoing.routing import RoutedMessage, Router
 from geminga.producers.producer import Producer
-from geminga.producers.routing import RoutedMessage, Router
 from geminga.schemas import (
     AutoConsumeSchema,
     AutoProduceSchema,

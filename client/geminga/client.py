@@ -9,14 +9,13 @@ from random import Random
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from geminga._channels.channel import Access, Channels, ClientOptions
-from geminga._closing import Closing
 from geminga._transport.connection import ConnectionOptions
 from geminga._transport.lookup import TopicsMode
 from geminga.authentication import Authentication, MutualTls
 from geminga.consumers.consumer import Consumer
+from geminga.consumers.dead_letters import LetterTopic
 from geminga.consumers.entry_reader import EntryReader, ReadAhead
 from geminga.consumers.factory import ConsumerFactory, Topics
-from geminga.consumers.letters import LetterTopic
 from geminga.consumers.options import (
     ConsumerOptions,
     ConsumerSettings,
@@ -26,13 +25,13 @@ from geminga.consumers.options import (
 from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
 from geminga.errors import TopicNotFound
-from geminga.log_position import LOG_START, LogPosition
-from geminga.messages import EARLIEST, Message, MessageId
-from geminga.opening import Opening
+from geminga.lifecycle import AsyncClosable, Opening
+from geminga.message_ids import EARLIEST, LOG_START, LogPosition, MessageId
+from geminga.messages import Message
 from geminga.producers.entry_producer import EntryProducer
 from geminga.producers.options import EntryProducerOptions, ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
-from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
+from geminga.producers.send_window import MEMORY_LIMIT_BYTES, MemoryLimit
 from geminga.schemas.auto import AutoProduceSchema
 from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo, checked, info_of
 from geminga.tls import Tls
@@ -127,7 +126,7 @@ async def _opened(client: Client) -> Client:
     return await client.__aenter__()
 
 
-class Client(Closing):
+class Client(AsyncClosable):
     """The way into a Pulsar cluster, made by ``connect``.
 
     All its producers and consumers share its connections: one to each broker.

@@ -1,128 +1,18 @@
-"""A message as a consumer receives it, and the id that names it."""
+"""A message as a consumer receives it."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
-from google.protobuf.message import DecodeError
-
-from geminga.encryption_context import EncryptionContext, context_of
-from geminga.errors import ClientError
+from geminga.crypto.context import EncryptionContext, context_of
+from geminga.message_ids import BatchAcks, MessageId
 from geminga.schemas.schema import SchemaInfo
-from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata, SingleMessageMetadata
-from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
 
 ValueT_co = TypeVar("ValueT_co", covariant=True)
-
-
-_OPEN, _DONE = b"10"
-
-
-class BatchAcks:
-    """The messages of one received batch that are not yet acknowledged.
-
-    The broker stores a batch as one entry, which is acknowledged when all its messages are.
-    """
-
-    __slots__ = ("_left", "_open", "size")
-
-    def __init__(self, size: int) -> None:
-        """All of ``size`` messages wait."""
-        self.size = size
-        self._left = size
-        # A digit for each message, 1 while it is open. Bits of an integer would be smaller, and
-        # all of them be copied at each acknowledgement.
-        self._open = bytearray(b"1") * size
-
-    def acknowledge(self, batch_index: int) -> bool:
-        """Acknowledge one message; says whether the whole batch is done now."""
-        if batch_index < self.size and self._open[batch_index] == _OPEN:
-            self._open[batch_index] = _DONE
-            self._left -= 1
-        return self._left == 0
-
-    def acknowledge_up_to(self, batch_index: int) -> bool:
-        """Acknowledge this message and those before it; says whether the batch is done now."""
-        count = min(batch_index + 1, self.size)
-        self._left -= self._open.count(_OPEN, 0, count)
-        self._open[:count] = b"0" * count
-        return self._left == 0
-
-    def is_open(self, batch_index: int) -> bool:
-        """Is this message not acknowledged yet?"""
-        return batch_index < self.size and self._open[batch_index] == _OPEN
-
-    def open_indexes(self) -> int:
-        """A bit for each message still open, that of index 0 the lowest."""
-        return int(self._open[::-1], 2)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class MessageId:
-    """Names one message of a topic, and sorts in the order of the topic.
-
-    ``ledger_id`` and ``entry_id`` are those of the stored entry, which is a message or a batch.
-    ``batch_index`` is the place in a batch of ``batch_size`` messages, and -1 for a message that
-    was sent alone; ``partition`` is -1 for a topic without partitions. Ids of different partitions
-    have no order that means anything. ``topic`` is known of ids that came with a message,
-    ``first_chunk`` of a message that was sent in chunks; ``batch_acks`` and ``chunks`` are what
-    acknowledging it takes, in ids that came with a message.
-    """
-
-    ledger_id: int
-    entry_id: int
-    batch_index: int = -1
-    partition: int = -1
-    batch_size: int = field(default=0, compare=False)
-    topic: str | None = field(default=None, compare=False)
-    first_chunk: MessageId | None = field(default=None, compare=False)
-    # What is still to be acknowledged of its batch; only in ids that came with a message.
-    batch_acks: BatchAcks | None = field(default=None, compare=False, repr=False)
-    # The entries of the chunks before the last, which are acknowledged with it.
-    chunks: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """``(ledger_id, entry_id)`` of the entry that the message is stored in."""
-        return self.ledger_id, self.entry_id
-
-    def __str__(self) -> str:
-        """``ledger:entry:partition``, for one in a batch with ``:batch index``, as upstream's."""
-        text = f"{self.ledger_id}:{self.entry_id}:{self.partition}"
-        return text if self.batch_index < 0 else f"{text}:{self.batch_index}"
-
-    def to_bytes(self) -> bytes:
-        """The id to be kept somewhere, in the form that every Pulsar client reads.
-
-        Without the topic, as the form has no place for it (``MessageIdData``, PulsarApi.proto).
-        """
-        proto = to_proto(self)
-        if self.first_chunk is not None:
-            proto.first_chunk_message_id.CopyFrom(to_proto(self.first_chunk))
-        return proto.SerializeToString()
-
-    @classmethod
-    def from_bytes(cls, encoded: bytes, *, topic: str | None = None) -> MessageId:
-        """The opposite of ``to_bytes``; raises ``ClientError`` for what is no message id.
-
-        A consumer of several topics needs the whole name of the ``topic``, that of the partition
-        if it has partitions.
-        """
-        try:
-            proto = MessageIdData.FromString(encoded)
-        except DecodeError as error:
-            raise ClientError(f"{encoded!r} is no message id") from error
-        if not proto.IsInitialized():
-            raise ClientError(f"{encoded!r} is no message id")
-        return from_proto(proto, topic=topic)
-
-
-EARLIEST = MessageId(-1, -1)
-LATEST = MessageId(INT64_MAX, INT64_MAX)
 
 
 class ValueMaker(Protocol):
@@ -358,30 +248,3 @@ class Message(Generic[ValueT_co]):
         producer's where the consumer's needs that one (Avro, ``AutoConsumeSchema``)."""
         values = self._delivery.values
         return None if values is None else values.schema(self)
-
-
-def to_proto(message_id: MessageId) -> MessageIdData:
-    """The id as commands carry it."""
-    proto = MessageIdData(
-        ledgerId=unsigned(message_id.ledger_id), entryId=unsigned(message_id.entry_id)
-    )
-    if message_id.partition >= 0:
-        proto.partition = message_id.partition
-    if message_id.batch_index >= 0:
-        proto.batch_index = message_id.batch_index
-        proto.batch_size = message_id.batch_size
-    return proto
-
-
-def from_proto(proto: MessageIdData, partition: int = -1, topic: str | None = None) -> MessageId:
-    """The id that a command carries; ``partition`` where it does not say."""
-    is_chunked = proto.HasField("first_chunk_message_id")
-    return MessageId(
-        signed(proto.ledgerId),
-        signed(proto.entryId),
-        proto.batch_index,
-        proto.partition if proto.HasField("partition") else partition,
-        proto.batch_size,
-        topic,
-        from_proto(proto.first_chunk_message_id, partition) if is_chunked else None,
-    )

@@ -26,11 +26,12 @@ from geminga.consumers import table_view as table_views
 from geminga.consumers.factory import Topics
 from geminga.consumers.options import ConsumerOptions, ReaderOptions, TableViewOptions
 from geminga.errors import Closed
-from geminga.messages import EARLIEST, Message, MessageId
-from geminga.opening import Opening
+from geminga.lifecycle import Opening
+from geminga.message_ids import EARLIEST, MessageId
+from geminga.messages import Message
 from geminga.producers import producer as producers
-from geminga.producers.batches import SendCallback
 from geminga.producers.options import MessageOptions, ProducerOptions
+from geminga.producers.outgoing.batches import SendCallback
 from geminga.schemas.schema import Schema
 
 __all__ = ["Client", "Consumer", "Producer", "Reader", "TableView", "connect"]

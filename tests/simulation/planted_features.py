@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from geminga import Message
-from geminga.consumers.chunks import PendingChunks
+from geminga.consumers.incoming.chunks import PendingChunks
 from geminga.consumers.topic_consumer import TopicConsumer
 from geminga_bookie.sessions.v3_adds import V3Adds
 from geminga_broker.errors import BrokerError

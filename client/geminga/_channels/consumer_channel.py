@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from geminga._channels.ack_group import (
+from geminga._channels.channel import Channel, Channels
+from geminga._channels.pending.acks import (
     ACK_IDS_MAX,
     AckGroup,
     Acks,
@@ -14,7 +15,6 @@ from geminga._channels.ack_group import (
     Position,
     ack_set,
 )
-from geminga._channels.channel import Channel, Channels
 from geminga._transport.connection import Connection
 from geminga.errors import ClientError, Closed
 from geminga_protocol.pulsar import api_pb2 as api

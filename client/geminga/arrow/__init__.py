@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from geminga.arrow.columns import METADATA_FIELDS
 from geminga.arrow.encoding import PayloadEncoder, PayloadKind, payload_schema
-from geminga.arrow.opening import CORRUPT, BadRecords
 from geminga.arrow.payloads import VALUE, payload_fields
-from geminga.arrow.reading import RecordBatches, read_batches, read_table
+from geminga.arrow.record_batches import RecordBatches, read_batches, read_table
+from geminga.arrow.rows import CORRUPT, BadRecords
 
 __all__ = [
     "CORRUPT",

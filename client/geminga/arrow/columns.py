@@ -14,7 +14,7 @@ from itertools import accumulate
 import pyarrow as pa
 
 from geminga.arrow.layout import BatchLayout
-from geminga.messages import MessageId
+from geminga.message_ids import MessageId
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
 from geminga_protocol.pulsar.integers import encode_varint
 

@@ -12,7 +12,7 @@ import pyarrow.json as arrow_json
 
 from geminga.arrow.codecs import UNFIT, Codec, Errors, Payloads, VersionRun, column_of
 from geminga.arrow.kinds import fields_of, record_of
-from geminga.consumers.values import VERSIONS_KEPT_MAX
+from geminga.consumers.incoming.values import VERSIONS_KEPT_MAX
 from geminga.schemas.avro import AvroSchema, fastavro, parse
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar, cast
 
-from geminga._channels.ack_group import AckGroup
-from geminga._closing import Closing
+from geminga._channels.pending.acks import AckGroup
 from geminga.consumers.receiver_queue import ReceiverQueue
-from geminga.consumers.topic_consumer import Subscribing, TopicConsumer
+from geminga.consumers.topic_consumer import SubscriptionSpec, TopicConsumer
 from geminga.consumers.topic_group import TopicGroup, next_messages
 from geminga.errors import Closed
-from geminga.messages import Message, MessageId
+from geminga.lifecycle import AsyncClosable
+from geminga.message_ids import MessageId
+from geminga.messages import Message
 
 ValueT = TypeVar("ValueT")
 
@@ -21,7 +22,7 @@ ValueT = TypeVar("ValueT")
 BATCH_BYTES_MAX = 10 * 1024 * 1024
 
 
-class Consumer(Closing, Generic[ValueT]):
+class Consumer(AsyncClosable, Generic[ValueT]):
     """Made by ``Client.consumer``; closed by ``close``, by ``async with``, or by the client.
 
     Delivery is at least once: after a broken connection everything not acknowledged comes again,
@@ -29,10 +30,10 @@ class Consumer(Closing, Generic[ValueT]):
     messages take turns.
     """
 
-    def __init__(self, topics: TopicGroup, queue: ReceiverQueue, subscribing: Subscribing) -> None:
+    def __init__(self, topics: TopicGroup, queue: ReceiverQueue, spec: SubscriptionSpec) -> None:
         self._topics = topics
         self._queue = queue
-        self._subscribing = subscribing
+        self._spec = spec
 
     @property
     def topics(self) -> list[str]:
@@ -42,12 +43,12 @@ class Consumer(Closing, Generic[ValueT]):
     @property
     def subscription(self) -> str:
         """The name of the subscription."""
-        return self._subscribing.subscription
+        return self._spec.subscription
 
     @property
     def name(self) -> str:
         """The consumer's name, made up if the options have none."""
-        return self._subscribing.settings.name or ""
+        return self._spec.settings.name or ""
 
     @property
     def is_connected(self) -> bool:
@@ -200,7 +201,7 @@ class Consumer(Closing, Generic[ValueT]):
         ``ValueError`` for a consumer without ``retry_letters``.
         """
         topic = self._topics.topic_of(message)
-        letters, policy = self._subscribing.letters, self._subscribing.settings.dead_letters
+        letters, policy = self._spec.letters, self._spec.settings.dead_letters
         if letters is None or policy is None or not policy.retry_letters:
             raise ValueError("reconsume_later needs dead_letters with retry_letters")
         await letters.retry(message, delay_s, properties)
@@ -257,5 +258,5 @@ class Consumer(Closing, Generic[ValueT]):
     async def close(self) -> None:
         """Tell brokers what is acknowledged, and leave them. Closing twice is harmless."""
         await self._topics.close()
-        if self._subscribing.letters is not None:
-            await self._subscribing.letters.close()
+        if self._spec.letters is not None:
+            await self._spec.letters.close()

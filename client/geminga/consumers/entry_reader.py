@@ -11,14 +11,13 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
-from geminga._channels.ack_group import Position
 from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
-from geminga._closing import Closing
-from geminga.consumers.entries import BATCH_MESSAGES_MAX
+from geminga._channels.pending.acks import Position
+from geminga.consumers.incoming.entries import BATCH_MESSAGES_MAX
 from geminga.errors import ClientError
-from geminga.log_position import LogPosition
-from geminga.messages import EARLIEST, to_proto
+from geminga.lifecycle import AsyncClosable
+from geminga.message_ids import EARLIEST, LogPosition, to_proto
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData, MessageMetadata
 from geminga_protocol.pulsar.integers import signed, unsigned
@@ -95,7 +94,7 @@ class ReadAhead:
             raise ValueError("read_ahead_messages, read_ahead_bytes and timeout_s are more than 0")
 
 
-class EntryReader(Closing):
+class EntryReader(AsyncClosable):
     """Made by ``Client.entries``; closed by ``close``, by ``async with``, or by the client.
 
     Each entry between the positions is handed out once, in the order of the log, also when

@@ -11,9 +11,9 @@ from typing import Any
 
 from geminga._channels.channel import Channels
 from geminga.consumers.consumer import Consumer
-from geminga.consumers.letters import (
+from geminga.consumers.dead_letters import (
     Letterbox,
-    Letters,
+    LetterPublisher,
     LetterTopic,
     publishes_to,
     with_topics,
@@ -22,10 +22,10 @@ from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.reader import Reader
 from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
 from geminga.consumers.table_view import TableRows, TableView
-from geminga.consumers.topic_consumer import Subscribing
+from geminga.consumers.topic_consumer import SubscriptionSpec
 from geminga.consumers.topic_group import TopicGroup
 from geminga.consumers.topic_sources import NamedTopics, PatternTopics, TopicSource
-from geminga.messages import EARLIEST, LATEST, MessageId
+from geminga.message_ids import EARLIEST, LATEST, MessageId
 from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.enums import InitialPosition
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -69,8 +69,8 @@ class ConsumerFactory:
                     raise ValueError("retry letters need topics by their names, and no pattern")
                 policy = with_topics(policy, names, subscription)
                 names.append(TopicName.parse(policy.retry_letter_topic or ""))
-            letters = Letters(policy, subscription, self._open_box, self._spawn_posting)
-        subscribing = Subscribing(
+            letters = LetterPublisher(policy, subscription, self._open_box, self._spawn_posting)
+        spec = SubscriptionSpec(
             subscription,
             self._named(settings),
             schema,
@@ -90,9 +90,9 @@ class ConsumerFactory:
                 lambda topic: policy is not None and publishes_to(policy, subscription, topic),
             )
         queue = ReceiverQueue()
-        group = TopicGroup(self._channels, source, subscribing, queue)
+        group = TopicGroup(self._channels, source, spec, queue)
         await group.open()
-        return Consumer(group, queue, subscribing)
+        return Consumer(group, queue, spec)
 
     async def reader(
         self,
@@ -108,10 +108,10 @@ class ConsumerFactory:
         Raises ``InvalidTopicName``, ``ValueError``, or the ``ClientError`` for which one did not.
         """
         begin = EARLIEST if isinstance(start, datetime) else start
-        subscribing = self._reading(settings, schema, begin, is_start_inclusive=is_start_inclusive)
+        spec = self._reading(settings, schema, begin, is_start_inclusive=is_start_inclusive)
         queue = ReceiverQueue()
-        group = await self._group(topics, subscribing, queue)
-        reader = Reader[Any](group, queue, subscribing)
+        group = await self._group(topics, spec, queue)
+        reader = Reader[Any](group, queue, spec)
         if isinstance(start, datetime):
             try:
                 await reader.seek(start)
@@ -132,9 +132,9 @@ class ConsumerFactory:
         """
         is_stored = all(name.is_persistent for name in _names(topics))
         settings = replace(settings, read_compacted=is_stored)
-        subscribing = self._reading(settings, schema, EARLIEST, is_start_inclusive=False)
+        spec = self._reading(settings, schema, EARLIEST, is_start_inclusive=False)
         rows = TableRows()
-        group = await self._group(topics, subscribing, rows)
+        group = await self._group(topics, spec, rows)
         view = TableView[Any](group, rows)
         try:
             await view.refresh()
@@ -150,9 +150,9 @@ class ConsumerFactory:
         start: MessageId,
         *,
         is_start_inclusive: bool,
-    ) -> Subscribing:
+    ) -> SubscriptionSpec:
         name = f"reader-{self._channels.random_name()}"  # as upstream's, seen in statistics
-        return Subscribing(
+        return SubscriptionSpec(
             name,
             self._named(settings),
             schema,
@@ -163,10 +163,10 @@ class ConsumerFactory:
         )
 
     async def _group(
-        self, topics: str | Sequence[str], subscribing: Subscribing, inbox: Inbox
+        self, topics: str | Sequence[str], spec: SubscriptionSpec, inbox: Inbox
     ) -> TopicGroup:
         source = NamedTopics(self._channels.lookup, _names(topics))
-        group = TopicGroup(self._channels, source, subscribing, inbox)
+        group = TopicGroup(self._channels, source, spec, inbox)
         await group.open()
         return group
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from geminga._channels.consumer_channel import ConsumerChannelOptions, KeySharedPolicy
 from geminga._transport.lookup import TopicsMode
-from geminga.decryption import PrivateKeyReader
+from geminga.crypto.decryption import PrivateKeyReader
 from geminga.producers.options import ProducerOptions
 from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 

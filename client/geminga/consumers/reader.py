@@ -6,28 +6,29 @@ import asyncio
 from datetime import datetime
 from typing import Generic, Self, TypeVar, cast
 
-from geminga._closing import Closing
 from geminga.consumers.consumer import BATCH_BYTES_MAX
 from geminga.consumers.receiver_queue import ReceiverQueue
-from geminga.consumers.topic_consumer import Subscribing
+from geminga.consumers.topic_consumer import SubscriptionSpec
 from geminga.consumers.topic_group import TopicGroup, next_messages
 from geminga.errors import Closed
-from geminga.messages import Message, MessageId
+from geminga.lifecycle import AsyncClosable
+from geminga.message_ids import MessageId
+from geminga.messages import Message
 
 ValueT = TypeVar("ValueT")
 
 
-class Reader(Closing, Generic[ValueT]):
+class Reader(AsyncClosable, Generic[ValueT]):
     """Made by ``Client.reader``; closed by ``close``, by ``async with``, or by the client.
 
     Nothing is acknowledged: a reader knows itself how far it is, and goes on behind the message
     it read last when a connection broke. Each message is read once as long as the reader lives.
     """
 
-    def __init__(self, topics: TopicGroup, queue: ReceiverQueue, subscribing: Subscribing) -> None:
+    def __init__(self, topics: TopicGroup, queue: ReceiverQueue, spec: SubscriptionSpec) -> None:
         self._topics = topics
         self._queue = queue
-        self._subscribing = subscribing
+        self._spec = spec
 
     @property
     def topics(self) -> list[str]:
@@ -37,7 +38,7 @@ class Reader(Closing, Generic[ValueT]):
     @property
     def name(self) -> str:
         """The reader's name, made up if the options have none."""
-        return self._subscribing.settings.name or ""
+        return self._spec.settings.name or ""
 
     @property
     def is_connected(self) -> bool:

@@ -10,7 +10,7 @@ import heapq
 import math
 from collections.abc import Callable
 
-from geminga._channels.ack_group import Position
+from geminga._channels.pending.acks import Position
 
 # Beyond it, the oldest are not delayed any further: what is held stays bounded. Some 200 bytes
 # for each.

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
-from geminga._closing import Closing
 from geminga.consumers.receiver_queue import Lane
 from geminga.consumers.topic_group import TopicGroup
 from geminga.errors import ClientError, Closed
+from geminga.lifecycle import AsyncClosable
 from geminga.messages import Message
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 ValueT = TypeVar("ValueT")
 
 
-class TableView(Closing, Mapping[str, ValueT], Generic[ValueT]):
+class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
     """Made by ``Client.table_view``; closed by ``close``, by ``async with``, or by the client.
 
     A mapping of the keys to the values of their newest messages. A message without a value takes

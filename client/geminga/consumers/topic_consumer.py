@@ -11,25 +11,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from geminga._channels.ack_group import AckGroup, OpenIndexes, Position, ack_set
 from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel
-from geminga.consumers.chunks import PendingChunks
-from geminga.consumers.entries import Entry, EntryOpener
-from geminga.consumers.letters import Letters
+from geminga._channels.pending.acks import AckGroup, OpenIndexes, Position, ack_set
+from geminga.consumers.dead_letters import LetterPublisher
+from geminga.consumers.incoming.chunks import PendingChunks
+from geminga.consumers.incoming.entries import Entry, EntryOpener
+from geminga.consumers.incoming.read_position import ReadPosition
+from geminga.consumers.incoming.values import ValueReader
 from geminga.consumers.options import ConsumerSettings
-from geminga.consumers.read_position import ReadPosition
 from geminga.consumers.receiver_queue import Inbox, Lane
 from geminga.consumers.redelivery import RedeliveryTimer
-from geminga.consumers.values import ValueReader
-from geminga.decryption import Decryptor
+from geminga.crypto.decryption import Decryptor
 from geminga.errors import (
     ClientError,
     DecryptionFailed,
     NotAcknowledgeable,
     UnreadableMessage,
 )
-from geminga.messages import Message, MessageId, from_proto, to_proto
+from geminga.message_ids import MessageId, from_proto, to_proto
+from geminga.messages import Message
 from geminga.schemas.schema import Schema, proto_of
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
@@ -53,7 +54,7 @@ LAST_CHANCES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribing:
+class SubscriptionSpec:
     """What the topics of one consumer have in common.
 
     A reader, and a consumer whose subscription is not durable, has a ``start`` of its own instead
@@ -64,7 +65,7 @@ class Subscribing:
     settings: ConsumerSettings
     schema: Schema[Any] | None
     clock: Clock
-    letters: Letters | None = None
+    letters: LetterPublisher | None = None
     start: MessageId | None = None
     is_start_inclusive: bool = False
     is_reader: bool = False
@@ -88,28 +89,28 @@ class TopicConsumer:
         self,
         channels: Channels,
         topic: TopicName,
-        subscribing: Subscribing,
+        spec: SubscriptionSpec,
         queue: Inbox,
         on_end: Callable[[TopicConsumer, ClientError], None],
     ) -> None:
-        settings = subscribing.settings
+        settings = spec.settings
         self.topic = str(topic)
         self._topic = topic
         self.partition = topic.partition_index
-        name, is_durable = subscribing.subscription, subscribing.start is None
+        name, is_durable = spec.subscription, spec.start is None
         self.channel = ConsumerChannel(channels, topic, name, settings, is_durable=is_durable)
         # Was it accepted by a broker once?
         self.is_open = False
-        self.channel.schema = subscribing.told_schema()
+        self.channel.schema = spec.told_schema()
         self._settings = settings
         self._queue = queue
         self._lane = Lane(self._taken)
         self._pending_chunks = PendingChunks(
-            settings.chunked_messages_max, settings.chunk_timeout_s, subscribing.clock
+            settings.chunked_messages_max, settings.chunk_timeout_s, spec.clock
         )
         self._pending_chunks.on_expired = self._acknowledge_entries
         self._pending_chunks.on_dropped = self._ask_again_later
-        self._values = None if subscribing.schema is None else ValueReader(subscribing.schema)
+        self._values = None if spec.schema is None else ValueReader(spec.schema)
         self._arrived_max = settings.receiver_queue_size + OVERSHOOT_MESSAGES_MAX
         # Entries that wait until the schema is known that the first of them was written with.
         self._held: list[Entry] = []
@@ -127,13 +128,13 @@ class TopicConsumer:
         if (timeout_s := settings.ack_timeout_s) is not None:
             granularity_s = timeout_s / ACK_TIMEOUT_PARTITIONS
             self._unacknowledged = RedeliveryTimer(granularity_s, self._redeliver)
-        self._letters = subscribing.letters
+        self._letters = spec.letters
         self._last_chances: dict[Position, list[Message[Any]]] = {}
         # The entry that came last, whatever became of it.
         self.last_position: Position | None = None
         # Of a reader, and of a subscription that no broker keeps.
-        self._is_reader = subscribing.is_reader
-        self._reading = subscribing.read_position()
+        self._is_reader = spec.is_reader
+        self._reading = spec.read_position()
         self._left: ReadPosition | None = None  # where it was, while it is moved
         # The message in a batch that a subscription was last set to: what is before it in its
         # batch was not asked for. Brokers that keep no acknowledgements within batches (Apache

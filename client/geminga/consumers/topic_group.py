@@ -11,10 +11,11 @@ from typing import Any
 
 from geminga._channels.channel import Channels
 from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
-from geminga.consumers.topic_consumer import Subscribing, TopicConsumer
+from geminga.consumers.topic_consumer import SubscriptionSpec, TopicConsumer
 from geminga.consumers.topic_sources import TopicSource
 from geminga.errors import BrokerRefused, ClientError, Closed, NotAcknowledgeable
-from geminga.messages import EARLIEST, LATEST, Message, MessageId
+from geminga.message_ids import EARLIEST, LATEST, MessageId
+from geminga.messages import Message
 from geminga_protocol.pulsar.enums import InitialPosition
 from geminga_protocol.pulsar.topic_names import TopicName
 
@@ -36,16 +37,16 @@ class TopicGroup:
         self,
         channels: Channels,
         source: TopicSource,
-        subscribing: Subscribing,
+        spec: SubscriptionSpec,
         queue: Inbox,
     ) -> None:
         self.by_topic: dict[str, TopicConsumer] = {}
         self.error: ClientError | None = None
         self._channels = channels
         self._source = source
-        self._subscribing = subscribing
+        self._spec = spec
         self._queue = queue
-        self._title = f"the consumer of {source} for {subscribing.subscription}"
+        self._title = f"the consumer of {source} for {spec.subscription}"
         self._is_paused = False
         self._refreshing: asyncio.Task[object] | None = None
 
@@ -61,7 +62,7 @@ class TopicGroup:
         try:
             topics = await self._find_topics()
             self._check_start(topics)
-            await asyncio.gather(*self._openings(topics, self._subscribing))
+            await asyncio.gather(*self._openings(topics, self._spec))
             self.check_open()
         except BaseException as error:
             ended = self.error
@@ -74,7 +75,7 @@ class TopicGroup:
             self._refreshing = self._channels.spawn(self._refresh(), name=self._title)
 
     def _check_start(self, topics: list[TopicName]) -> None:
-        start = self._subscribing.start
+        start = self._spec.start
         if len(topics) > 1 and start not in (None, EARLIEST, LATEST):
             raise ValueError(f"{len(topics)} topics have no message {start} in common to start at")
 
@@ -96,7 +97,7 @@ class TopicGroup:
 
     async def _refresh(self) -> None:
         """Ask again and again which topics there are. Ends with the group."""
-        refresh_s = wait_s = self._subscribing.settings.topics_refresh_s
+        refresh_s = wait_s = self._spec.settings.topics_refresh_s
         backoff = self._channels.backoff()
         while True:
             await self._source.wait(wait_s)
@@ -115,9 +116,9 @@ class TopicGroup:
     async def _join(self, topics: list[TopicName]) -> None:
         """Consume topics that are new, from their first messages on: these came after the consumer,
         though before it heard of the topic."""
-        settings = replace(self._subscribing.settings, initial_position=InitialPosition.EARLIEST)
-        start = None if self._subscribing.start is None else EARLIEST
-        from_first = replace(self._subscribing, settings=settings, start=start)
+        settings = replace(self._spec.settings, initial_position=InitialPosition.EARLIEST)
+        start = None if self._spec.start is None else EARLIEST
+        from_first = replace(self._spec, settings=settings, start=start)
         openings = self._openings(topics, from_first)
         for topic, error in zip(
             topics, await asyncio.gather(*openings, return_exceptions=True), strict=True
@@ -136,7 +137,7 @@ class TopicGroup:
             self._remove(name)
             await topic.close()
 
-    def _openings(self, topics: list[TopicName], subscribing: Subscribing) -> list[Any]:
+    def _openings(self, topics: list[TopicName], spec: SubscriptionSpec) -> list[Any]:
         room = asyncio.Semaphore(OPENING_MAX)
 
         async def open_one(topic: TopicConsumer) -> None:
@@ -144,7 +145,7 @@ class TopicGroup:
                 await topic.open()
 
         added = [
-            TopicConsumer(self._channels, each, subscribing, self._queue, self._topic_ended)
+            TopicConsumer(self._channels, each, spec, self._queue, self._topic_ended)
             for each in topics
         ]
         self.by_topic |= {each.topic: each for each in added}
@@ -157,7 +158,7 @@ class TopicGroup:
     def _share_permits(self) -> None:
         """Let each topic have its part of the queue; one message at least."""
         if self.by_topic:
-            size = self._subscribing.settings.receiver_queue_size
+            size = self._spec.settings.receiver_queue_size
             share = max(1, size // len(self.by_topic))
             for topic in self.by_topic.values():
                 topic.channel.limit_permits(share)
@@ -225,7 +226,7 @@ class TopicGroup:
     @property
     def queue_size(self) -> int:
         """How many messages are fetched ahead at most."""
-        return self._subscribing.settings.receiver_queue_size
+        return self._spec.settings.receiver_queue_size
 
     def grant_permits(self) -> None:
         """Ask for all messages there is room for, at once."""

@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from functools import partial
 
 from geminga._channels.channel import Channels
-from geminga._closing import Closing
 from geminga.errors import ClientError
-from geminga.messages import MessageId
-from geminga.producers.attributes import MessageAttributes, decode_attributes
-from geminga.producers.batches import Batch
+from geminga.lifecycle import AsyncClosable
+from geminga.message_ids import MessageId
 from geminga.producers.options import ProducerSettings
-from geminga.producers.room import MemoryLimit, Room, Waiting
+from geminga.producers.outgoing.attributes import MessageAttributes, decode_attributes
+from geminga.producers.outgoing.batches import Batch
+from geminga.producers.send_window import MemoryLimit, SendWindow, WindowWaiter
 from geminga.producers.topic_producer import TopicProducer
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
 
-class EntryProducer(Closing):
+class EntryProducer(AsyncClosable):
     """Made by ``Client.entry_producer`` for a topic without partitions, or for one partition;
     closed by ``close``, by ``async with``, or by the client.
 
@@ -44,7 +44,7 @@ class EntryProducer(Closing):
         clock: Clock,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._room = Room(memory, settings.pending_messages_max)
+        self._window = SendWindow(memory, settings.pending_messages_max)
         self._error: ClientError | None = None
         self._repeated_messages = 0
         self._last_position: tuple[int, int] | None = None
@@ -52,7 +52,7 @@ class EntryProducer(Closing):
             channels,
             topic,
             settings,
-            room=self._room,
+            window=self._window,
             clock=clock,
             on_failure=lambda error, _: self._fail(error),
             on_end=self._fail,
@@ -108,7 +108,7 @@ class EntryProducer(Closing):
         Raises ``MessageTooLarge``, and the error that ended the producer: that of an entry sent
         before, ``Closed``, or the ``BrokerRefused`` for which no broker takes anything more.
         """
-        if self._error is None and self._room.is_full:
+        if self._error is None and self._window.is_full:
             await self._wait_for_room()
         self._check()
         first: MessageAttributes | None = None
@@ -134,12 +134,12 @@ class EntryProducer(Closing):
             if not free.done():
                 free.set_result(None)
 
-        waiting = Waiting(wake, wake, is_patient=True)
-        self._room.wait(waiting)
+        waiting = WindowWaiter(wake, wake, is_patient=True)
+        self._window.enqueue(waiting)
         try:
             await free
         finally:
-            self._room.leave(waiting)
+            self._window.withdraw(waiting)
 
     async def flush(self) -> None:
         """Wait until everything sent is stored. Raises the error that ended the producer."""
@@ -164,7 +164,7 @@ class EntryProducer(Closing):
             # The broker hears of it, or would refuse the next producer of this name as busy.
             self._part.channel.leave()
             self._part.channel.end(error)
-            self._room.end(error)
+            self._window.end(error)
 
     def _check(self) -> None:
         if self._error is not None:

@@ -9,10 +9,10 @@ from typing import Literal, TypedDict
 
 from geminga._channels.producer_channel import ProducerChannelOptions
 from geminga.compression import CompressionName, compressor
-from geminga.encryption import Encryption
-from geminga.producers.attributes import MessageAttributes
-from geminga.producers.batches import Batching
-from geminga.producers.routing import HashName, Router, RouterName
+from geminga.crypto.encryption import Encryption
+from geminga.producers.outgoing.attributes import MessageAttributes
+from geminga.producers.outgoing.batches import Batching
+from geminga.producers.outgoing.routing import HashName, Router, RouterName
 from geminga.schemas.schema import SchemaInfo, proto_of
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.integers import INT64_MAX

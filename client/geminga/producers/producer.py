@@ -12,12 +12,12 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from geminga._channels.channel import Channels
 from geminga.errors import ClientError, ProducerQueueFull, SendTimedOut
-from geminga.messages import MessageId
-from geminga.producers.attributes import MessageAttributes
-from geminga.producers.batches import SendCallback
+from geminga.message_ids import MessageId
 from geminga.producers.options import MessageOptions, ProducerSettings, attributes_of
-from geminga.producers.room import MemoryLimit, Room, Waiting
-from geminga.producers.routing import RoutedMessage, Routing
+from geminga.producers.outgoing.attributes import MessageAttributes
+from geminga.producers.outgoing.batches import SendCallback
+from geminga.producers.outgoing.routing import PartitionRouter, RoutedMessage
+from geminga.producers.send_window import MemoryLimit, SendWindow, WindowWaiter
 from geminga.producers.topic_producer import TopicProducer
 from geminga.schemas.key_value import KeyValueEncoding, KeyValueSchema
 from geminga.schemas.schema import Schema
@@ -70,7 +70,7 @@ class Producer(Generic[ValueT]):
         self._settings = settings
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._room = Room(memory, settings.pending_messages_max)
+        self._window = SendWindow(memory, settings.pending_messages_max)
         self._failure: ClientError | None = None
         self._failed_messages = 0
         self._has_ended = False
@@ -78,7 +78,7 @@ class Producer(Generic[ValueT]):
         # Other access modes are about all partitions: each is asked for at once.
         is_shared = settings.access_mode is AccessMode.SHARED
         self._is_lazy = settings.lazy_start_partitioned_producers and is_shared
-        self._routing = Routing(settings.router, settings.hashing, channels.random_number())
+        self._routing = PartitionRouter(settings.router, settings.hashing, channels.random_number())
         # One for each partition; one for a topic without, which is then also ``_only``.
         self._parts: list[TopicProducer] = []
         self._only: TopicProducer | None = None
@@ -134,7 +134,7 @@ class Producer(Generic[ValueT]):
                 self._channels,
                 topic,
                 settings,
-                room=self._room,
+                window=self._window,
                 clock=self._clock,
                 on_failure=self._note_failure,
                 on_end=self._part_ended,
@@ -195,7 +195,7 @@ class Producer(Generic[ValueT]):
     @property
     def pending_messages(self) -> int:
         """How many messages wait for their receipts, those in open batches among them."""
-        return self._room.messages
+        return self._window.messages
 
     @property
     def is_connected(self) -> bool:
@@ -219,7 +219,7 @@ class Producer(Generic[ValueT]):
         submit = partial(
             self._submit, payload, attributes, sequence_id, partial(_settle, stored), at_once=True
         )
-        if not self._room.is_full:
+        if not self._window.is_full:
             submit()
             return await stored
         self._check_open()
@@ -241,9 +241,9 @@ class Producer(Generic[ValueT]):
         avoids that), ``MessageTooLarge``, ``Closed``, or the ``ClientError`` that ended the
         producer; the callback is not called then.
         """
-        if self._room.is_full:
+        if self._window.is_full:
             self._check_open()
-            raise ProducerQueueFull(self._room.messages, self._room.used_bytes)
+            raise ProducerQueueFull(self._window.messages, self._window.memory.used_bytes)
         if not options and value is not None and self._encode_parts is None:
             payload = self._encode(value)
             self._turn_messages += 1
@@ -265,7 +265,7 @@ class Producer(Generic[ValueT]):
         if self._turn_bytes >= TURN_BYTES or self._turn_messages >= TURN_MESSAGES:
             self._turn_bytes = self._turn_messages = 0
             await asyncio.sleep(0)
-        if self._room.is_half_full:
+        if self._window.is_half_full:
             self._check_open()
             free: asyncio.Future[None] = self._loop.create_future()
             await self._wait_for_room(partial(_resolve, free), free, is_patient=True)
@@ -346,23 +346,23 @@ class Producer(Generic[ValueT]):
             except ClientError as error:
                 _fail(outcome, error)
 
-        waiting = Waiting(enter_in_turn, partial(_fail, outcome), is_patient)
+        waiting = WindowWaiter(enter_in_turn, partial(_fail, outcome), is_patient)
 
         def expire(timeout_s: float) -> None:
-            if self._room.leave(waiting):
+            if self._window.withdraw(waiting):
                 _fail(outcome, SendTimedOut(None, timeout_s))
 
         # What waits until half of the room is free has nothing to lose but its patience.
         if timeout_s is not None and not is_patient:
             timer = self._loop.call_later(timeout_s, expire, timeout_s)
-        self._room.wait(waiting)
+        self._window.enqueue(waiting)
         try:
             return await outcome
         finally:
             if timer is not None:
                 timer.cancel()
             if outcome.cancelled():
-                self._room.leave(waiting)
+                self._window.withdraw(waiting)
 
     def _check_open(self) -> None:
         """Raise the error that ended the producer, if one did."""
@@ -373,7 +373,7 @@ class Producer(Generic[ValueT]):
         """No broker takes anything more for one partition; with the last one all is over."""
         if self._parts and all(part.channel.error is not None for part in self._parts):
             self._has_ended = True
-            self._room.end(error)
+            self._window.end(error)
 
     def _note_failure(self, error: ClientError, messages: int) -> None:
         self._failure = self._failure or error

@@ -15,19 +15,19 @@ from typing import NamedTuple
 from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannel
 from geminga.compression import compressor
-from geminga.encryption import TAG_BYTES, Encryptor
+from geminga.crypto.encryption import TAG_BYTES, Encryptor
 from geminga.errors import ClientError, Closed, MessageTooLarge
-from geminga.messages import MessageId, from_proto
-from geminga.producers.attributes import MessageAttributes
-from geminga.producers.batches import (
+from geminga.message_ids import MessageId, from_proto
+from geminga.producers.options import ProducerSettings
+from geminga.producers.outgoing.attributes import MessageAttributes
+from geminga.producers.outgoing.batches import (
     SINGLE_OVERHEAD_BYTES,
     Batch,
     OpenBatches,
     SendCallback,
     number,
 )
-from geminga.producers.options import ProducerSettings
-from geminga.producers.room import Room
+from geminga.producers.send_window import SendWindow
 from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata
 from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES
 from geminga_protocol.pulsar.payload import encode_numbered_batch, encode_payload
@@ -69,7 +69,7 @@ class TopicProducer:
         topic: TopicName,
         settings: ProducerSettings,
         *,
-        room: Room,
+        window: SendWindow,
         clock: Clock,
         on_failure: Callable[[ClientError, int], None],
         on_end: Callable[[ClientError], None],
@@ -77,7 +77,7 @@ class TopicProducer:
         self._channels = channels
         self._topic = topic
         self._settings = settings
-        self._room = room
+        self._window = window
         self._clock = clock
         self._on_failure = on_failure
         self._on_end = on_end
@@ -122,7 +122,7 @@ class TopicProducer:
             except ClientError as error:  # it is too large for this broker
                 self._tell_early(each, error)
         # Afterwards: whatever waits for room would overtake them.
-        self._room.give_back(len(early), sum(len(each.payload) for each in early))
+        self._window.release(len(early), sum(len(each.payload) for each in early))
 
     def _begin_to_start(self) -> None:
         self._starting = self._channels.spawn(self._start(), name=f"start {self.channel.title}")
@@ -150,7 +150,7 @@ class TopicProducer:
     def _fail_early(self, error: ClientError) -> None:
         early, self._early = self._early or (), deque()
         for each in early:
-            self._room.give_back(1, len(each.payload))
+            self._window.release(1, len(each.payload))
             self._tell_early(each, error)
 
     def _tell_early(self, early: _Early, error: ClientError) -> None:
@@ -196,7 +196,7 @@ class TopicProducer:
             raise channel.error
         if self._early is not None:
             self._early.append(_Early(payload, attributes, sequence_id, callback, at_once))
-            self._room.take(len(payload))
+            self._window.acquire(len(payload))
             if self._starting is None:
                 self._begin_to_start()
             return
@@ -217,7 +217,7 @@ class TopicProducer:
         if batches.is_empty:
             batches.begin(channel.max_message_bytes)
         batches.add(payload, attributes, encoded, callback, sequence_id)
-        self._room.take(message_bytes)
+        self._window.acquire(message_bytes)
         if batches.is_full:
             self.send_batches()
         elif at_once and not self._leaves_at_once:
@@ -230,7 +230,7 @@ class TopicProducer:
     def submit_plain(self, payload: bytes, callback: SendCallback | None) -> None:
         """``submit`` for a message without attributes: the short way, where a batch is open."""
         if self._open is not None and self._open.add_plain(payload, callback):
-            self._room.take(len(payload))
+            self._window.acquire(len(payload))
         else:
             self.submit(payload, None, None, callback)
 
@@ -247,7 +247,7 @@ class TopicProducer:
             if batch_bytes > self.channel.max_message_bytes:
                 raise MessageTooLarge(batch_bytes, self.channel.max_message_bytes)
         self.send_batches()
-        self._room.take(batch.payload_bytes, len(batch))
+        self._window.acquire(batch.payload_bytes, len(batch))
         self._send(batch)
 
     def _submit_alone(
@@ -268,7 +268,7 @@ class TopicProducer:
             batch.callbacks.append((0, callback))
         if sequence_id is not None:
             batch.sequence_ids = [sequence_id]
-        self._room.take(batch.payload_bytes)
+        self._window.acquire(batch.payload_bytes)
         self._send(batch)
 
     def _check_size(self, payload: bytes, encoded: bytes) -> None:
@@ -396,7 +396,7 @@ class TopicProducer:
             flushed = self._flushing.pop(0)[1]
             if not flushed.done():
                 flushed.set_result(None)
-        self._room.give_back(len(batch), batch.payload_bytes)
+        self._window.release(len(batch), batch.payload_bytes)
 
     def _tell(self, batch: Batch, stored: MessageId | None, error: ClientError | None) -> None:
         """Call the callbacks of a batch; what has none is reported only where it is not stored."""
@@ -437,7 +437,7 @@ class TopicProducer:
         if self._open is not None:
             for batch in self._open.take():
                 self._tell(batch, None, error)
-                self._room.give_back(len(batch), batch.payload_bytes)
+                self._window.release(len(batch), batch.payload_bytes)
         self._on_end(error)
 
     async def close(self) -> None:

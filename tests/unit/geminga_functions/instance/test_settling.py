@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 import geminga
-from geminga.messages import BatchAcks, Delivery
+from geminga.message_ids import BatchAcks
+from geminga.messages import Delivery
 from geminga_functions.instance.settling import Ahead, Pending, id_text
 from geminga_functions.instance.status import Counters
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, until
 
 from geminga import Client, UnreadableMessage
-from geminga.consumers.chunks import CHUNKED_BYTES_MAX, PendingChunks, WholeMessage
+from geminga.consumers.incoming.chunks import CHUNKED_BYTES_MAX, PendingChunks, WholeMessage
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageMetadata
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_simulation.clock import SimulatedClock

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from geminga._channels.ack_group import Position
+from geminga._channels.pending.acks import Position
 from geminga.errors import UnreadableMessage
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_runtime.clock import Clock

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from geminga.errors import ClientError
-from geminga.messages import MessageId
-from geminga.producers.attributes import MessageAttributes
+from geminga.message_ids import MessageId
+from geminga.producers.outgoing.attributes import MessageAttributes
 
 # Called once for a message: with its id, or with the error that came instead.
 SendCallback = Callable[[MessageId | None, ClientError | None], None]

@@ -11,100 +11,100 @@ from tests.unit.geminga.fake_network import FakeNetwork
 
 from geminga import Client, Closed, ProducerQueueFull, SendTimedOut, connect
 from geminga.errors import ClientError
-from geminga.producers.room import MemoryLimit, Room, Waiting
+from geminga.producers.send_window import MemoryLimit, SendWindow, WindowWaiter
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_simulation.clock import SimulatedClock
 
 
 class Queue:
-    """A room, and what came of that which waited in it."""
+    """A window, and what became of its waiters."""
 
-    def __init__(self, room: Room) -> None:
-        self.room = room
+    def __init__(self, window: SendWindow) -> None:
+        self.window = window
         self.entered: list[str] = []
         self.errors: list[ClientError] = []
 
-    def wait(self, name: str, *, is_patient: bool = False, takes: int = 1) -> Waiting:
+    def wait(self, name: str, *, is_patient: bool = False, takes: int = 1) -> WindowWaiter:
         def enter() -> None:
             self.entered.append(name)
             if takes:
-                self.room.take(takes)
+                self.window.acquire(takes)
 
-        waiting = Waiting(enter, self.errors.append, is_patient)
-        self.room.wait(waiting)
+        waiting = WindowWaiter(enter, self.errors.append, is_patient)
+        self.window.enqueue(waiting)
         return waiting
 
 
-def test_a_room_is_full_by_messages_or_by_bytes() -> None:
+def test_a_window_is_full_by_messages_or_by_bytes() -> None:
     memory = MemoryLimit(100)
-    room = Room(memory, 2)
-    room.take(1)
-    assert (room.is_full, room.is_half_full) == (False, True)
-    room.take(1)
-    assert room.is_full
-    room.give_back(2, 2)
-    assert (room.is_full, room.is_half_full) == (False, False)
-    room.take(50)
-    assert (room.is_full, room.is_half_full) == (False, True)
-    other = Room(memory, 10)
+    window = SendWindow(memory, 2)
+    window.acquire(1)
+    assert (window.is_full, window.is_half_full) == (False, True)
+    window.acquire(1)
+    assert window.is_full
+    window.release(2, 2)
+    assert (window.is_full, window.is_half_full) == (False, False)
+    window.acquire(50)
+    assert (window.is_full, window.is_half_full) == (False, True)
+    other = SendWindow(memory, 10)
     assert (other.is_full, other.is_half_full) == (False, True)
-    other.take(50)
-    assert room.is_full
+    other.acquire(50)
+    assert window.is_full
     assert other.is_full
 
 
 def test_what_waits_enters_in_its_order_as_far_as_there_is_room() -> None:
-    queue = Queue(Room(MemoryLimit(100), 4))
+    queue = Queue(SendWindow(MemoryLimit(100), 4))
     for _ in range(4):
-        queue.room.take(1)
+        queue.window.acquire(1)
     queue.wait("first")
     queue.wait("patient", is_patient=True, takes=0)
     queue.wait("last")
-    assert queue.room.is_full
-    queue.room.give_back(1, 1)
+    assert queue.window.is_full
+    queue.window.release(1, 1)
     assert queue.entered == ["first"]
-    queue.room.give_back(2, 2)
-    assert queue.entered == ["first"], "half of the room is taken"
-    assert queue.room.is_full, "for what would overtake"
-    queue.room.give_back(1, 1)
+    queue.window.release(2, 2)
+    assert queue.entered == ["first"], "half of the window is taken"
+    assert queue.window.is_full, "for what would overtake"
+    queue.window.release(1, 1)
     assert queue.entered == ["first", "patient", "last"]
-    assert not queue.room.is_full
+    assert not queue.window.is_full
 
 
-def test_bytes_that_one_producer_gives_back_let_another_go_on() -> None:
+def test_bytes_that_one_producer_releases_let_another_go_on() -> None:
     memory = MemoryLimit(10)
-    first, second = Queue(Room(memory, 9)), Queue(Room(memory, 9))
-    first.room.take(100)
+    first, second = Queue(SendWindow(memory, 9)), Queue(SendWindow(memory, 9))
+    first.window.acquire(100)
     first.wait("a", takes=6)
     second.wait("b", takes=6)
     second.wait("c", takes=6)
-    first.room.give_back(1, 100)
+    first.window.release(1, 100)
     assert (first.entered, second.entered) == (["a"], ["b"])
-    first.room.give_back(1, 6)
+    first.window.release(1, 6)
     assert second.entered == ["b", "c"]
-    assert memory._crowded == {}
+    assert memory.crowded == {}
 
 
 def test_what_leaves_makes_place_for_those_behind_it() -> None:
-    queue = Queue(Room(MemoryLimit(100), 2))
-    queue.room.take(1)
+    queue = Queue(SendWindow(MemoryLimit(100), 2))
+    queue.window.acquire(1)
     patient = queue.wait("patient", is_patient=True)
     queue.wait("next")
-    assert queue.room.leave(patient)
+    assert queue.window.withdraw(patient)
     assert queue.entered == ["next"]
-    assert not queue.room.leave(patient)
+    assert not queue.window.withdraw(patient)
 
 
 def test_the_end_fails_all_that_waits() -> None:
     memory = MemoryLimit(100)
-    queue = Queue(Room(memory, 1))
-    queue.room.take(1)
+    queue = Queue(SendWindow(memory, 1))
+    queue.window.acquire(1)
     queue.wait("a")
     queue.wait("b")
-    queue.room.end(Closed("it"))
+    queue.window.end(Closed("it"))
     assert len(queue.errors) == 2
     assert not queue.entered
-    assert memory._crowded == {}
+    assert memory.crowded == {}
 
 
 # ---- in a client
@@ -141,14 +141,14 @@ async def test_room_that_does_not_come_in_time_is_an_error(
     producer.send_nowait(b"0")
     impatient = await client.producer("orders", pending_messages_max=1, send_timeout_s=7)
     blocked = asyncio.create_task(producer.send(b"1"))
-    impatient._room.take(1)
+    impatient._window.acquire(1)
     began_s = asyncio.get_running_loop().time()
     with pytest.raises(SendTimedOut, match="no room for a message within 7 s") as caught:
         await impatient.send(b"2")
     assert asyncio.get_running_loop().time() == pytest.approx(began_s + 7)
     assert caught.value.sequence_id is None
     assert not blocked.done(), "without a timeout it waits on"
-    impatient._room.give_back(1, 1)
+    impatient._window.release(1, 1)
     blocked.cancel()
 
 

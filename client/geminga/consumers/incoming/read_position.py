@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from geminga.messages import EARLIEST, LATEST, Message, MessageId, from_proto, to_proto
+from geminga.message_ids import EARLIEST, LATEST, MessageId, from_proto, to_proto
+from geminga.messages import Message
 from geminga_protocol.pulsar.api_pb2 import CommandGetLastMessageIdResponse, MessageIdData
 
 

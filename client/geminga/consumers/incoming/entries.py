@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from geminga._channels.ack_group import Position
+from geminga._channels.pending.acks import Position
 from geminga.compression import decompress
-from geminga.consumers.chunks import PendingChunks
-from geminga.consumers.values import ValueReader
-from geminga.decryption import Decryptor
+from geminga.consumers.incoming.chunks import PendingChunks
+from geminga.consumers.incoming.values import ValueReader
+from geminga.crypto.decryption import Decryptor
 from geminga.errors import DecryptionFailed, UnreadableMessage
-from geminga.messages import BatchAcks, Delivery, Message, StillEncrypted
+from geminga.message_ids import BatchAcks
+from geminga.messages import Delivery, Message, StillEncrypted
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata

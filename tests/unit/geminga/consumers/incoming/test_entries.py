@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.unit.geminga.fake_broker import batch_payload, metadata
 
 from geminga import Message, MessageId, UnreadableMessage
-from geminga.consumers.chunks import PendingChunks
-from geminga.consumers.entries import Entry, EntryOpener, is_acknowledged
-from geminga.consumers.values import ValueReader
+from geminga.consumers.incoming.chunks import PendingChunks
+from geminga.consumers.incoming.entries import Entry, EntryOpener, is_acknowledged
+from geminga.consumers.incoming.values import ValueReader
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import (
     encode_batch,

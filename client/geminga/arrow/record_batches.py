@@ -8,11 +8,11 @@ from typing import Self
 
 import pyarrow as pa
 
-from geminga.arrow.opening import BadRecords, RowOpener, Wanted
+from geminga.arrow.rows import BadRecords, ColumnSelection, RowOpener
 from geminga.client import Client
 from geminga.consumers.entry_reader import EntryReader, RawEntry
-from geminga.decryption import PrivateKeyReader
-from geminga.log_position import LOG_START, LogPosition
+from geminga.crypto.decryption import PrivateKeyReader
+from geminga.message_ids import LOG_START, LogPosition
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.topic_names import TopicName
 
@@ -59,7 +59,7 @@ def read_batches(
     """
     if batch_rows < 1 or batch_bytes < 1:
         raise ValueError("batch_rows and batch_bytes are 1 at least")
-    wanted = Wanted.of(schema, columns, bad_records)
+    wanted = ColumnSelection.of(schema, columns, bad_records)
     opener = RowOpener(TopicName.parse(topic), start, end, wanted, decryption)
     return RecordBatches(client, opener, (batch_rows, batch_bytes), timeout_s)
 

@@ -1,11 +1,12 @@
-"""What ``connect``, ``Client.producer`` and their like give back: something to be opened."""
+"""How clients, producers and consumers are opened and closed, by ``async with`` or ``await``."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 OpenedT = TypeVar("OpenedT", bound=AbstractAsyncContextManager[Any, None])
 
@@ -49,3 +50,24 @@ class Opening(Generic[OpenedT]):
     ) -> None:
         assert self._opened is not None
         await self._opened.__aexit__(kind, error, trace)
+
+
+class AsyncClosable(ABC):
+    """Open already: entering does nothing, and leaving closes, whatever ended the block."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close it. Closing twice is harmless."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,8 +1,8 @@
-"""End-to-end encryption of payloads: brokers store them, and cannot read them (PIP-4).
+"""Encrypts payloads for the readers whose public keys a producer knows (PIP-4).
 
-A producer makes a data key, and sends it along with each payload, wrapped with the public key of
-each reader (``geminga.key_wrapping``). Payloads are AES-GCM with 256 bits: what upstream's clients
-write and read.
+A producer makes a data key and sends it along with each payload, wrapped with the public key of
+each reader (``key_wrapping``). Payloads are AES-GCM with 256 bits, as upstream's clients write and
+read them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from geminga.crypto.key_wrapping import wrap
 from geminga.errors import EncryptionFailed, MissingExtra
-from geminga.key_wrapping import wrap
 from geminga_protocol.pulsar.api_pb2 import EncryptionKeys, MessageMetadata
 from geminga_protocol.pulsar.commands import key_values
 

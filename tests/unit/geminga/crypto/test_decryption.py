@@ -22,8 +22,8 @@ from geminga import (
     PublicKeys,
     StringSchema,
 )
-from geminga.decryption import Decryptor
-from geminga.encryption import Encryptor
+from geminga.crypto.decryption import Decryptor
+from geminga.crypto.encryption import Encryptor
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.payload import encode_payload

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminga import EARLIEST, LATEST, ClientError, MessageId
-from geminga.messages import BatchAcks, from_proto, to_proto
+from geminga.message_ids import BatchAcks, from_proto, to_proto
 from geminga_protocol.pulsar.api_pb2 import MessageIdData
 
 

@@ -13,18 +13,17 @@ from typing import Literal
 
 import pyarrow as pa
 
-from geminga._channels.ack_group import Position
+from geminga._channels.pending.acks import Position
 from geminga.arrow.codecs import Errors, RawCodec, VersionRun
 from geminga.arrow.columns import METADATA_FIELDS, MetadataRows
 from geminga.arrow.layout import batch_layout
 from geminga.arrow.payloads import VALUE, KeyValueCodec, codec_of, payload_fields
-from geminga.consumers.chunks import PendingChunks
-from geminga.consumers.entries import BATCH_MESSAGES_MAX, Body, BodyOpener
 from geminga.consumers.entry_reader import RawEntry
-from geminga.decryption import Decryptor, PrivateKeyReader
+from geminga.consumers.incoming.chunks import PendingChunks
+from geminga.consumers.incoming.entries import BATCH_MESSAGES_MAX, Body, BodyOpener
+from geminga.crypto.decryption import Decryptor, PrivateKeyReader
 from geminga.errors import UnreadableMessage
-from geminga.log_position import LogPosition
-from geminga.messages import MessageId
+from geminga.message_ids import LogPosition, MessageId
 from geminga.schemas.key_value import join
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.errors import WireError
@@ -41,7 +40,7 @@ CHUNKED_MESSAGES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ColumnSelection:
     """Which columns a reader wants: ``columns`` of messages with the schema ``info``."""
 
     info: SchemaInfo | None
@@ -51,7 +50,7 @@ class Wanted:
     @classmethod
     def of(
         cls, info: SchemaInfo | None, columns: Sequence[str] | None, bad_records: BadRecords
-    ) -> Wanted:
+    ) -> ColumnSelection:
         """All columns by default. Raises ``ValueError`` for one that there is not."""
         if bad_records not in ("fail", "permissive", "drop"):
             raise ValueError(f"bad_records is fail, permissive or drop, and not {bad_records!r}")
@@ -142,7 +141,7 @@ class RowOpener:
         topic: TopicName,
         start: LogPosition,
         end: LogPosition | None,
-        wanted: Wanted,
+        wanted: ColumnSelection,
         decryption: PrivateKeyReader | None,
     ) -> None:
         self.topic = topic

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tests.unit.geminga.fake_broker import MAX_MESSAGE_BYTES, FakeBroker, Session
 
 from geminga import Client, Encryption, EncryptionFailed, MissingExtra, PublicKey, PublicKeys
-from geminga.encryption import DATA_KEY_LIFETIME_S, RENEWAL_RETRY_S, Encryptor
+from geminga.crypto.encryption import DATA_KEY_LIFETIME_S, RENEWAL_RETRY_S, Encryptor
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageMetadata
 from geminga_protocol.pulsar.payload import open_payload, split_batch
 from geminga_protocol.pulsar.send import encode_receipt

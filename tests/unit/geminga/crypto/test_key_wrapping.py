@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from geminga.key_wrapping import unwrap, wrap
+from geminga.crypto.key_wrapping import unwrap, wrap
 
 DATA_KEY = bytes(range(32))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga._channels.pending_sends import PendingSend, PendingSends, ReceiptOutOfOrder
+from geminga._channels.pending.sends import PendingSend, PendingSends, ReceiptOutOfOrder
 
 
 def send(sequence_id: int, payload_bytes: int = 10, deadline_s: float = 0.0) -> PendingSend[None]:

@@ -1,4 +1,4 @@
-"""Letters: messages that a consumer publishes again, to a dead-letter or a retry-letter topic.
+"""Dead letters and retry letters: messages that a consumer publishes again, to another topic.
 
 Names of topics and properties are upstream's (``RetryMessageUtil`` of its Java client), so that
 other clients' letters are understood here and ours there.
@@ -70,7 +70,7 @@ class Letterbox(Protocol):
 Posted = Callable[[Message[Any], ClientError | None], None]
 
 
-class Letters:
+class LetterPublisher:
     """Posts the letters of one consumer.
 
     ``open_box`` opens the way to a topic; ``spawn`` runs the task that posts dead letters, one at a

@@ -103,7 +103,7 @@ HASHES: Mapping[HashName, Callable[[str], int]] = {
 }
 
 
-class Routing:
+class PartitionRouter:
     """Chooses the partitions of one producer's messages.
 
     Messages with a key go by its hash. Others take turns, and a turn lasts until the batch that was

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from geminga.crypto.key_wrapping import unwrap
 from geminga.errors import DecryptionFailed, MissingExtra, UnreadableMessage
-from geminga.key_wrapping import unwrap
 from geminga_protocol.pulsar.api_pb2 import EncryptionKeys, MessageMetadata
 
 # Unwrapping a data key takes a millisecond; a producer has a new one every few hours.

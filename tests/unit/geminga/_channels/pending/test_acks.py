@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga._channels.ack_group import ACK_IDS_MAX, AckGroup, Acks, ack_set
+from geminga._channels.pending.acks import ACK_IDS_MAX, AckGroup, Acks, ack_set
 
 
 def test_individual_acks_are_collected_in_their_order() -> None:

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.producers.routing import RoutedMessage, Routing, java_string_hash, murmur3_hash
+from geminga.producers.outgoing.routing import (
+    PartitionRouter,
+    RoutedMessage,
+    java_string_hash,
+    murmur3_hash,
+)
 
 PLAIN = RoutedMessage(b"", None, {})
 
@@ -68,7 +73,7 @@ def test_murmur3_is_upstreams(key: str, expected: int) -> None:
     ],
 )
 def test_boosts_hash_is_that_of_the_official_python_client(key: str, partition: int) -> None:
-    routing = Routing("round_robin", "boost", 0)
+    routing = PartitionRouter("round_robin", "boost", 0)
     assert routing.partition(RoutedMessage(b"", key, {}), 97, gathers=False) == partition
 
 
@@ -78,7 +83,7 @@ def test_murmur3_is_the_one_of_its_library(key: str) -> None:
 
 
 def test_turns_last_as_long_as_a_batch_gathers() -> None:
-    routing = Routing("round_robin", "java_string", 6)
+    routing = PartitionRouter("round_robin", "java_string", 6)
     assert routing.turn(4) == 2
     chosen = [
         routing.partition(PLAIN, 4, gathers=gathers)
@@ -88,7 +93,7 @@ def test_turns_last_as_long_as_a_batch_gathers() -> None:
 
 
 def test_a_single_partition_takes_all_but_keys() -> None:
-    routing = Routing("single", "murmur3", 7)
+    routing = PartitionRouter("single", "murmur3", 7)
     assert {routing.partition(PLAIN, 4, gathers=False) for _ in range(9)} == {3}
     keyed = RoutedMessage(b"", "key1", {})
     assert routing.partition(keyed, 4, gathers=True) == 462881061 % 4
@@ -101,7 +106,7 @@ def test_a_function_of_ones_own_decides_about_everything() -> None:
         seen.append((message, partitions))
         return int(message.payload)
 
-    routing = Routing(router, "java_string", 0)
+    routing = PartitionRouter(router, "java_string", 0)
     message = RoutedMessage(b"2", "k", {"p": "q"})
     assert routing.partition(message, 3, gathers=True) == 2
     assert seen == [(message, 3)]
@@ -113,4 +118,4 @@ def test_a_function_of_ones_own_decides_about_everything() -> None:
 @pytest.mark.parametrize(("router", "hashing"), [("random", "murmur3"), ("single", "md5")])
 def test_names_that_mean_nothing_are_refused(router: Any, hashing: Any) -> None:
     with pytest.raises(ValueError, match="is no "):
-        Routing(router, hashing, 0)
+        PartitionRouter(router, hashing, 0)

@@ -19,8 +19,8 @@ from tests.unit.geminga.arrow.stored import (
 from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, metadata
 
 from geminga import LOG_START, Client, LogPosition, MessageId, UnreadableMessage
-from geminga.arrow import METADATA_FIELDS, read_batches, read_table, reading
-from geminga.arrow.reading import LOOK_BACK_ENTRIES, LOOK_BACK_FACTOR
+from geminga.arrow import METADATA_FIELDS, read_batches, read_table, record_batches
+from geminga.arrow.record_batches import LOOK_BACK_ENTRIES, LOOK_BACK_FACTOR
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, KeyValue
 from geminga_protocol.pulsar.payload import encode_numbered_batch, encode_payload
@@ -201,7 +201,7 @@ async def test_chunks_without_a_beginning_or_twice_are_no_message(
 async def test_a_beginning_that_lies_too_far_back_makes_a_bad_record(
     client: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "LOOK_BACK_ENTRIES_MAX", LOOK_BACK_ENTRIES)
+    monkeypatch.setattr(record_batches, "LOOK_BACK_ENTRIES_MAX", LOOK_BACK_ENTRIES)
     count = LOOK_BACK_ENTRIES
     deliver(broker, chunk(0, b"a", count=2), *[BETWEEN] * count, chunk(1, b"b", count=2))
     start = LogPosition(LEDGER, count + 1)
