@@ -12,11 +12,13 @@ OpenedT = TypeVar("OpenedT", bound=AbstractAsyncContextManager[Any, None])
 
 
 class Opening(Generic[OpenedT]):
-    """Opens something, once: ``async with`` closes it at the end of its block, ``await`` leaves
-    closing to its ``close``.
+    """What ``connect``, ``Client.producer`` and their like return: something to be opened, once.
 
-    Both raise what opening raises. Python warns about an ``Opening`` that is never awaited, since
-    that would open nothing.
+    `async with client.producer("orders") as producer:` opens it, and closes it at the end of the
+    block. `producer = await client.producer("orders")` opens it and leaves closing to
+    ``producer.close()``. Both raise what opening raises.
+
+    Python warns about an ``Opening`` that is never awaited: nothing was opened.
     """
 
     __slots__ = ("_opened", "_work")
@@ -25,7 +27,8 @@ class Opening(Generic[OpenedT]):
         self._work = work
         self._opened: OpenedT | None = None
 
-    if not TYPE_CHECKING:  # which would take any attribute for one that is there
+    # Hidden from type checkers, which would take any attribute for one that exists.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
             raise AttributeError(
@@ -53,7 +56,10 @@ class Opening(Generic[OpenedT]):
 
 
 class AsyncClosable(ABC):
-    """Open already: entering does nothing, and leaving closes, whatever ended the block."""
+    """What ``async with`` closes at the end of its block, whatever ended the block.
+
+    An instance is open already: entering does nothing.
+    """
 
     __slots__ = ()
 

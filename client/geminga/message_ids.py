@@ -11,11 +11,12 @@ from geminga.errors import ClientError
 from geminga_protocol.pulsar.api_pb2 import MessageIdData
 from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
 
+# The digits of a message that is not acknowledged, and of one that is.
 _OPEN, _DONE = b"10"
 
 
 class BatchAcks:
-    """The messages of one received batch that are not yet acknowledged.
+    """Which messages of one received batch are not acknowledged yet.
 
     The broker stores a batch as one entry, which is acknowledged when all its messages are.
     """
@@ -23,22 +24,23 @@ class BatchAcks:
     __slots__ = ("_left", "_open", "size")
 
     def __init__(self, size: int) -> None:
-        """All of ``size`` messages wait."""
+        # Of the batch, acknowledged messages included.
         self.size = size
+        # How many messages are open.
         self._left = size
         # A digit for each message, 1 while it is open. Bits of an integer would be smaller, and
         # all of them be copied at each acknowledgement.
         self._open = bytearray(b"1") * size
 
     def acknowledge(self, batch_index: int) -> bool:
-        """Acknowledge one message; says whether the whole batch is done now."""
+        """Acknowledge one message; says whether none of the batch is open now."""
         if batch_index < self.size and self._open[batch_index] == _OPEN:
             self._open[batch_index] = _DONE
             self._left -= 1
         return self._left == 0
 
     def acknowledge_up_to(self, batch_index: int) -> bool:
-        """Acknowledge this message and those before it; says whether the batch is done now."""
+        """Acknowledge this message and those before it; says whether none is open now."""
         count = min(batch_index + 1, self.size)
         self._left -= self._open.count(_OPEN, 0, count)
         self._open[:count] = b"0" * count
@@ -55,24 +57,29 @@ class BatchAcks:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageId:
-    """Names one message of a topic, and sorts in the order of the topic.
+    """Names one message of a topic. Ids of one topic or partition sort in the order of its log.
 
-    ``ledger_id`` and ``entry_id`` are those of the stored entry, which is a message or a batch.
-    ``batch_index`` is the place in a batch of ``batch_size`` messages, and -1 for a message that
-    was sent alone; ``partition`` is -1 for a topic without partitions. Ids of different partitions
-    have no order that means anything. ``topic`` is known of ids that came with a message,
-    ``first_chunk`` of a message that was sent in chunks; ``batch_acks`` and ``chunks`` are what
-    acknowledging it takes, in ids that came with a message.
+    - ``ledger_id``, ``entry_id``: of the stored entry, which is a message or a batch.
+    - ``batch_index``: the place in the batch, from 0; -1 for a message that was sent alone.
+    - ``partition``: the index of the partition, -1 for a topic without partitions.
+    - ``batch_size``: how many messages the batch has, 0 where that is not known.
+    - ``topic``: the whole name of the topic, in ids that came with a message.
+    - ``first_chunk``: the id of the first chunk, for a message that was sent in chunks.
+    - ``batch_acks``, ``chunks``: what acknowledging the message takes, in ids that came with one.
+
+    ``to_bytes`` and ``from_bytes`` keep ids outside of the program.
     """
 
     ledger_id: int
     entry_id: int
     batch_index: int = -1
     partition: int = -1
+    # None of these is compared: an id that was stored and read again must equal the one that came
+    # with the message.
     batch_size: int = field(default=0, compare=False)
     topic: str | None = field(default=None, compare=False)
     first_chunk: MessageId | None = field(default=None, compare=False)
-    # What is still to be acknowledged of its batch; only in ids that came with a message.
+    # Shared by all ids of one received batch.
     batch_acks: BatchAcks | None = field(default=None, compare=False, repr=False)
     # The entries of the chunks before the last, which are acknowledged with it.
     chunks: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
@@ -83,14 +90,14 @@ class MessageId:
         return self.ledger_id, self.entry_id
 
     def __str__(self) -> str:
-        """``ledger:entry:partition``, for one in a batch with ``:batch index``, as upstream's."""
+        """``ledger:entry:partition``, and in a batch ``:batch_index``, as upstream's clients."""
         text = f"{self.ledger_id}:{self.entry_id}:{self.partition}"
         return text if self.batch_index < 0 else f"{text}:{self.batch_index}"
 
     def to_bytes(self) -> bytes:
-        """The id to be kept somewhere, in the form that every Pulsar client reads.
+        """The id in the form that every Pulsar client reads (``MessageIdData``, PulsarApi.proto).
 
-        Without the topic, as the form has no place for it (``MessageIdData``, PulsarApi.proto).
+        It has no place for the topic: keep that beside it.
         """
         proto = to_proto(self)
         if self.first_chunk is not None:
@@ -99,10 +106,11 @@ class MessageId:
 
     @classmethod
     def from_bytes(cls, encoded: bytes, *, topic: str | None = None) -> MessageId:
-        """The opposite of ``to_bytes``; raises ``ClientError`` for what is no message id.
+        """Read what ``to_bytes`` of any Pulsar client wrote.
 
-        A consumer of several topics needs the whole name of the ``topic``, that of the partition
-        if it has partitions.
+        A consumer of several topics, or of a partitioned one, needs the whole name of the
+        ``topic`` or partition to acknowledge or seek by the id. Raises ``ClientError`` for bytes
+        that are no message id.
         """
         try:
             proto = MessageIdData.FromString(encoded)
@@ -113,18 +121,19 @@ class MessageId:
         return from_proto(proto, topic=topic)
 
 
+# As the protocol has them: before the first message of any topic, and behind its last.
 EARLIEST = MessageId(-1, -1)
 LATEST = MessageId(INT64_MAX, INT64_MAX)
 
 
 class LogPosition(NamedTuple):
-    """The next message to read of a topic without partitions, or of one partition: that of the
-    entry ``entry_id`` of the ledger ``ledger_id``.
+    """A place in the log of a topic without partitions, or of one partition: just before the entry
+    ``entry_id`` of the ledger ``ledger_id``, or before its message ``batch_index``.
 
     Ranges of positions are half-open: ``start`` is the first message that belongs to them, ``end``
-    the first one that does not. Positions sort in the order of the log. The message need not be
-    there: the position behind the last entry of a ledger names an entry that never comes, and
-    means the beginning of the next ledger. ``batch_index`` is -1 for an entry as a whole.
+    the first one that does not. Positions sort in the order of the log. The entry need not exist:
+    a position behind the last entry of a ledger means the beginning of the next one.
+    ``batch_index`` is -1 for the beginning of an entry.
     """
 
     ledger_id: int
@@ -137,7 +146,7 @@ class LogPosition(NamedTuple):
         return self.ledger_id, self.entry_id
 
 
-# Before every message that there may be.
+# Before the first message of any topic.
 LOG_START = LogPosition(-1, -1)
 
 
@@ -155,7 +164,7 @@ def to_proto(message_id: MessageId) -> MessageIdData:
 
 
 def from_proto(proto: MessageIdData, partition: int = -1, topic: str | None = None) -> MessageId:
-    """The id that a command carries; ``partition`` where it does not say."""
+    """The id that a command carries; ``partition`` is taken where the command names none."""
     is_chunked = proto.HasField("first_chunk_message_id")
     return MessageId(
         signed(proto.ledgerId),

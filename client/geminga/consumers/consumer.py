@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 from geminga._channels.pending.acks import AckGroup
 from geminga.consumers.receiver_queue import ReceiverQueue
 from geminga.consumers.topic_consumer import SubscriptionSpec, TopicConsumer
-from geminga.consumers.topic_group import TopicGroup, next_messages
+from geminga.consumers.topic_group import TopicGroup
 from geminga.errors import Closed
 from geminga.lifecycle import AsyncClosable
 from geminga.message_ids import MessageId
@@ -107,8 +107,8 @@ class Consumer(AsyncClosable, Generic[ValueT]):
         A message that has more than ``max_bytes`` comes alone. A call that is cancelled takes no
         message with it. Raises ``Closed``, or the ``ClientError`` that ended the consumer.
         """
-        messages = await next_messages(
-            self._topics, self._queue, max_messages, max_bytes, max_wait_s
+        messages = await self._topics.next_messages(
+            self._queue, max_messages, max_bytes, max_wait_s
         )
         return cast(list[Message[ValueT]], messages)
 
@@ -211,7 +211,7 @@ class Consumer(AsyncClosable, Generic[ValueT]):
         """Ask for everything again that was delivered to this consumer and not acknowledged."""
         self._topics.check_open()
         for topic in self._topics.by_topic.values():
-            topic.redeliver_all()
+            topic.channel.redeliver_all()
 
     # ---- the subscription
 

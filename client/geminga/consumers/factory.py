@@ -1,10 +1,9 @@
-"""Makes consumers: puts together what one consists of, and has brokers accept it."""
+"""Makes consumers, readers and table views: puts their parts together, and opens them."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 from geminga._channels.channel import Channels
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.dead_letters import (
-    Letterbox,
     LetterPublisher,
     LetterTopic,
     publishes_to,
@@ -26,29 +24,34 @@ from geminga.consumers.topic_consumer import SubscriptionSpec
 from geminga.consumers.topic_group import TopicGroup
 from geminga.consumers.topic_sources import NamedTopics, PatternTopics, TopicSource
 from geminga.message_ids import EARLIEST, LATEST, MessageId
+from geminga.producers.producer import Producer
 from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.enums import InitialPosition
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
-# Where a subscription begins that no broker keeps.
+# Where a subscription that is not durable begins: the consumer says it at each attachment.
 START_OF = {InitialPosition.EARLIEST: EARLIEST, InitialPosition.LATEST: LATEST}
 
+# One name, several, or the expression that names match.
 Topics = str | Sequence[str] | re.Pattern[str]
 
 
 class ConsumerFactory:
-    """Makes the consumers of one client. ``open_box`` opens the way to a topic for letters."""
+    """Makes the consumers of one client.
+
+    ``open_letter_producer`` opens the producer that publishes letters to a topic.
+    """
 
     def __init__(
         self,
         channels: Channels,
         clock: Clock,
-        open_box: Callable[[LetterTopic], Awaitable[Letterbox]],
+        open_letter_producer: Callable[[LetterTopic], Awaitable[Producer[bytes]]],
     ) -> None:
         self._channels = channels
         self._clock = clock
-        self._open_box = open_box
+        self._open_letter_producer = open_letter_producer
 
     async def consumer(
         self,
@@ -57,7 +60,7 @@ class ConsumerFactory:
         settings: ConsumerSettings,
         schema: Schema[Any] | None,
     ) -> Consumer[Any]:
-        """A consumer that brokers have accepted for all its topics.
+        """Open a consumer: brokers have accepted it for all its topics.
 
         Raises ``InvalidTopicName``, ``ValueError``, or the ``ClientError`` for which one did not.
         """
@@ -69,7 +72,12 @@ class ConsumerFactory:
                     raise ValueError("retry letters need topics by their names, and no pattern")
                 policy = with_topics(policy, names, subscription)
                 names.append(TopicName.parse(policy.retry_letter_topic or ""))
-            letters = LetterPublisher(policy, subscription, self._open_box, self._spawn_posting)
+            letters = LetterPublisher(
+                policy,
+                subscription,
+                self._open_letter_producer,
+                lambda work: self._channels.spawn(work, name="publish dead letters"),
+            )
         spec = SubscriptionSpec(
             subscription,
             self._named(settings),
@@ -80,13 +88,14 @@ class ConsumerFactory:
         )
         source: TopicSource = NamedTopics(self._channels.lookup, names)
         if isinstance(topics, re.Pattern):
-            # Else the consumer of a pattern such as ".*" gets its dead letters, and what dies again
-            # goes to one more topic, without end (apache/pulsar#20667).
+            # Without the exception, a consumer of a pattern such as ".*" would get its own dead
+            # letters, and publish those that die again to one more topic, without end
+            # (apache/pulsar#20667).
             source = PatternTopics(
                 self._channels.lookup,
                 topics,
                 settings.topics_mode,
-                self._channels.next_id(),
+                next(self._channels.ids),
                 lambda topic: policy is not None and publishes_to(policy, subscription, topic),
             )
         queue = ReceiverQueue()
@@ -103,7 +112,7 @@ class ConsumerFactory:
         *,
         is_start_inclusive: bool,
     ) -> Reader[Any]:
-        """A reader that brokers have accepted for all its topics.
+        """Open a reader: brokers have accepted it for all its topics.
 
         Raises ``InvalidTopicName``, ``ValueError``, or the ``ClientError`` for which one did not.
         """
@@ -113,6 +122,7 @@ class ConsumerFactory:
         group = await self._group(topics, spec, queue)
         reader = Reader[Any](group, queue, spec)
         if isinstance(start, datetime):
+            # SUBSCRIBE has a place for an id alone; where a time lies, a broker finds by a seek.
             try:
                 await reader.seek(start)
             except BaseException:
@@ -126,7 +136,7 @@ class ConsumerFactory:
         settings: ConsumerSettings,
         schema: Schema[Any] | None,
     ) -> TableView[Any]:
-        """A view that has everything published until now.
+        """Open a table view: it has everything that was published before.
 
         Raises ``InvalidTopicName``, ``ValueError``, or ``ClientError``.
         """
@@ -171,13 +181,10 @@ class ConsumerFactory:
         return group
 
     def _named(self, settings: ConsumerSettings) -> ConsumerSettings:
-        """All topics of a consumer know it by one name."""
+        """The settings with a name, so that all topics of the consumer know it by the same one."""
         if settings.name is not None:
             return settings
         return replace(settings, name=self._channels.random_name())
-
-    def _spawn_posting(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[object]:
-        return self._channels.spawn(work, name="post dead letters")
 
 
 def _names(topics: Topics) -> list[TopicName]:

@@ -9,7 +9,7 @@ from typing import Generic, Self, TypeVar, cast
 from geminga.consumers.consumer import BATCH_BYTES_MAX
 from geminga.consumers.receiver_queue import ReceiverQueue
 from geminga.consumers.topic_consumer import SubscriptionSpec
-from geminga.consumers.topic_group import TopicGroup, next_messages
+from geminga.consumers.topic_group import TopicGroup
 from geminga.errors import Closed
 from geminga.lifecycle import AsyncClosable
 from geminga.message_ids import MessageId
@@ -74,8 +74,8 @@ class Reader(AsyncClosable, Generic[ValueT]):
         max_bytes: int = BATCH_BYTES_MAX,
     ) -> list[Message[ValueT]]:
         """The next messages, as ``Consumer.receive_many`` gives them."""
-        messages = await next_messages(
-            self._topics, self._queue, max_messages, max_bytes, max_wait_s
+        messages = await self._topics.next_messages(
+            self._queue, max_messages, max_bytes, max_wait_s
         )
         return cast(list[Message[ValueT]], messages)
 

@@ -1,4 +1,4 @@
-"""How a message was encrypted: what it takes to have it decrypted elsewhere.
+"""What a message tells its consumer about its encryption.
 
 Brokers and clients carry it beside the body, in the metadata (PIP-4, ``EncryptionKeys`` of
 PulsarApi.proto); the names are those of Pulsar's Java client.
@@ -14,8 +14,10 @@ from geminga_protocol.pulsar.api_pb2 import CompressionType, MessageMetadata
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKey:
-    """A message's data key as it travels: ``value`` is what its producer wrapped for one reader,
-    ``metadata`` what it said with the reader's public key."""
+    """The data key of a message, wrapped for one reader.
+
+    ``value`` is the wrapped key, ``metadata`` what the producer's ``PublicKey`` had.
+    """
 
     value: bytes
     metadata: Mapping[str, str]
@@ -25,12 +27,16 @@ class EncryptionKey:
 class EncryptionContext:
     """How a message was encrypted (``EncryptionContext`` of Pulsar's Java client).
 
-    ``keys`` are by the readers' names, ``param`` is the nonce (12 bytes), ``algorithm`` what the
-    producer says of it, which is mostly nothing. With ``is_decrypted`` the
-    consumer has opened it, and the message's ``data`` are what was sent. Else they are the stored
-    body: encrypted by AES-GCM, and inside compressed by ``compression``, to be
-    ``uncompressed_bytes`` long. ``batch_size`` is ``None`` for a message that was sent alone; of a
-    batch the body is all its messages. ``chunk`` is ``(index, chunks)`` of one in chunks.
+    - ``keys``: the message's data key, wrapped for each reader, by the names of the readers.
+    - ``param``: the nonce, 12 bytes.
+    - ``algorithm``: what the producer says of the algorithm, mostly the empty text.
+    - ``compression``: ``"none"``, ``"lz4"``, ``"zlib"``, ``"zstd"`` or ``"snappy"``.
+    - ``uncompressed_bytes``: the size of the body before it was compressed.
+    - ``batch_size``: how many messages are in the body; ``None`` for one that was sent alone.
+    - ``chunk``: ``(index, chunks)`` of a message in chunks.
+    - ``is_decrypted``: whether the consumer has opened the message, and its ``data`` are what was
+      sent. Otherwise ``data`` are the stored body, which another program can still open: AES-GCM
+      outside, and inside it the compression.
     """
 
     keys: Mapping[str, EncryptionKey]
@@ -44,7 +50,7 @@ class EncryptionContext:
 
 
 def context_of(metadata: MessageMetadata, *, is_decrypted: bool) -> EncryptionContext | None:
-    """What the metadata of an entry say; ``None`` if it was not encrypted."""
+    """The context of an entry with this metadata; ``None`` if it was not encrypted."""
     if not metadata.encryption_keys:
         return None
     chunks = metadata.num_chunks_from_msg

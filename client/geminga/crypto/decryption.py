@@ -12,26 +12,31 @@ from geminga.crypto.key_wrapping import unwrap
 from geminga.errors import DecryptionFailed, MissingExtra, UnreadableMessage
 from geminga_protocol.pulsar.api_pb2 import EncryptionKeys, MessageMetadata
 
-# Unwrapping a data key takes a millisecond; a producer has a new one every few hours.
+# Unwrapped data keys are kept: unwrapping one takes a millisecond, and a producer uses the same for
+# hours. More producers than this at the same time are unlikely.
 DATA_KEYS_KEPT_MAX = 1000
 
-# Gets nonce, body and associated data.
+# Called with nonce, body and associated data, which Pulsar's format has none of.
 Opens = Callable[[bytes, bytes, None], bytes]
 
 
 class PrivateKeyReader(Protocol):
-    """Knows the private keys of a consumer."""
+    """Finds the private keys of a consumer or reader.
+
+    ``PrivateKeys`` is one; a class of your own may ask a key store.
+    """
 
     def private_key(self, name: str, metadata: Mapping[str, str], /) -> bytes:
-        """The key of this name in PEM, without a password: RSA, or of an elliptic curve.
+        """Return the key of this name in PEM, without a password: RSA, or of an elliptic curve.
 
-        ``metadata`` is what its owner said with the public one. What it raises says that there is
-        no such key. Must not block."""
+        ``metadata`` is what the producer's ``PublicKey`` had. Whatever it raises means that there
+        is no such key. Must not block.
+        """
         ...
 
 
 class PrivateKeys:
-    """Private keys in PEM, by their names."""
+    """Private keys in PEM, by their names: ``PrivateKeys({"billing": pem_bytes})``."""
 
     def __init__(self, pems: Mapping[str, bytes]) -> None:
         self._pems = dict(pems)
@@ -42,10 +47,11 @@ class PrivateKeys:
 
 
 class Decryptor:
-    """Decrypts the payloads of one topic, by whichever of its keys there is a private one for."""
+    """Decrypts the payloads of one topic, each by the first of its keys that can be unwrapped."""
 
     def __init__(self, keys: PrivateKeyReader) -> None:
         self._keys = keys
+        # By wrapped data keys, in the order in which they first came.
         self._opens: dict[bytes, Opens] = {}
 
     def decrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
@@ -65,6 +71,7 @@ class Decryptor:
         raise DecryptionFailed(f"none of its keys can be used ({', '.join(reasons)})")
 
     def _unwrap(self, wrapped: EncryptionKeys) -> Opens:
+        """What opens bodies of a data key, kept for the next body."""
         told = {pair.key: pair.value for pair in wrapped.metadata}
         data_key = unwrap(self._keys.private_key(wrapped.key, told), wrapped.value)
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415

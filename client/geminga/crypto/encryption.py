@@ -20,23 +20,24 @@ from geminga_protocol.pulsar.commands import key_values
 
 log = logging.getLogger(__name__)
 
+# AES-GCM with keys of 256 bits, nonces of 96 and tags of 128.
 DATA_KEY_BYTES = 32
 NONCE_BYTES = 12
 TAG_BYTES = 16
 # As upstream's clients. Nonces are random: a key may encrypt 2^32 payloads before two alike are too
-# likely (NIST SP 800-38D), which is 300,000 a second for so long.
+# likely (NIST SP 800-38D), which is 300,000 payloads a second for so long.
 DATA_KEY_LIFETIME_S = 4 * 3600.0
-# A key reader that fails meanwhile is asked again after so long.
+# A key reader that fails at a renewal is asked again after so long; the old key serves meanwhile.
 RENEWAL_RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key in PEM (``pem``), RSA or of an elliptic curve.
+    """The public key of a reader, as a ``PublicKeyReader`` returns it.
 
-    ``metadata`` (a version of the key, say) goes with each payload, so that readers find the
-    private one. Of upstream's clients all read what is for RSA keys, and the Java client what is
-    for curves.
+    ``pem`` is an RSA key or one of an elliptic curve, in PEM. ``metadata``, a version of the key
+    for example, goes with each payload and tells the reader which private key to use. All of
+    upstream's clients read what was encrypted for RSA keys; for curves the Java client alone.
     """
 
     pem: bytes
@@ -44,15 +45,21 @@ class PublicKey:
 
 
 class PublicKeyReader(Protocol):
-    """Knows the public keys of those who may read what a producer sends."""
+    """Finds the public keys of the readers that a producer encrypts for.
+
+    ``PublicKeys`` is one; a class of your own may ask a key store.
+    """
 
     def public_key(self, name: str, /) -> PublicKey:
-        """The key of this name; what it raises fails the producer. Must not block."""
+        """Return the key of this name. Must not block.
+
+        The producer fails with ``EncryptionFailed`` for whatever it raises.
+        """
         ...
 
 
 class PublicKeys:
-    """Public keys in PEM, by their names."""
+    """Public keys in PEM, by their names: ``PublicKeys({"billing": pem_bytes})``."""
 
     def __init__(self, pems: Mapping[str, bytes]) -> None:
         self._pems = dict(pems)
@@ -64,8 +71,14 @@ class PublicKeys:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """How a producer encrypts: for the owners of the keys with the names ``key_names``, which
-    ``keys`` knows. Raises ``ValueError`` without a name."""
+    """Whom a producer encrypts for (``encryption`` of ``ProducerOptions``).
+
+    Each owner of a key named in ``key_names`` can read the messages; ``keys`` finds these keys:
+
+        Encryption(["billing"], PublicKeys({"billing": pem_bytes}))
+
+    Raises ``ValueError`` without a name.
+    """
 
     key_names: Sequence[str]
     keys: PublicKeyReader
@@ -77,7 +90,7 @@ class Encryption:
 
 
 class Encryptor:
-    """Encrypts the payloads of one producer, with a new data key from time to time.
+    """Encrypts the payloads of one producer, with a new data key every few hours.
 
     ``clock`` gives seconds that never go back. Raises ``EncryptionFailed`` for keys that cannot be
     used, ``MissingExtra`` without the package ``cryptography``.
@@ -86,25 +99,27 @@ class Encryptor:
     def __init__(self, encryption: Encryption, clock: Callable[[], float]) -> None:
         self._encryption = encryption
         self._clock = clock
+        # When the data key is due for renewal, in seconds of the clock.
         self._ends_s = 0.0
         self._renew()
 
     def describe(self, metadata: MessageMetadata) -> None:
-        """Say in a payload's metadata how it is encrypted; once, also for several chunks."""
+        """Note in a payload's metadata how it is encrypted; once for all chunks of a message."""
         if self._clock() >= self._ends_s:
             try:
                 self._renew()
             except EncryptionFailed as error:
-                # What is to be sent was accepted: it goes with the key that there is.
+                # The message was accepted already: it is sent with the key that there is.
                 self._ends_s = self._clock() + RENEWAL_RETRY_S
                 log.warning("data key not renewed", extra={"reason": str(error)})
         metadata.encryption_keys.extend(self._wrapped)
         metadata.encryption_param = bytes(NONCE_BYTES)
 
     def encrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
-        """The encrypted body, ``TAG_BYTES`` longer; ``metadata`` was described, and gets its nonce.
+        """The encrypted body, ``TAG_BYTES`` longer. Call ``describe`` first.
 
-        The body is what is left after compression, of a message in chunks one chunk.
+        The body was compressed before, and is one chunk of a message in chunks: each has a nonce of
+        its own.
         """
         nonce = secrets.token_bytes(NONCE_BYTES)
         metadata.encryption_param = nonce
@@ -117,16 +132,19 @@ class Encryptor:
         except ImportError as error:
             raise MissingExtra("encryption", "encryption") from error
         data_key = secrets.token_bytes(DATA_KEY_BYTES)
-        self._wrapped = [self._wrap(name, data_key) for name in self._encryption.key_names]
+        wrapped_keys: list[EncryptionKeys] = []
+        for name in self._encryption.key_names:
+            try:
+                key = self._encryption.keys.public_key(name)
+                wrapped = wrap(key.pem, data_key)
+            except MissingExtra:
+                raise
+            except Exception as error:  # a user's code, and a parser with errors of many kinds
+                raise EncryptionFailed(name, repr(error)) from error
+            wrapped_keys.append(
+                EncryptionKeys(key=name, value=wrapped, metadata=key_values(key.metadata))
+            )
+        # Only now, all at once: a renewal that failed half-way leaves the old key as it was.
+        self._wrapped = wrapped_keys
         self._seal = AESGCM(data_key).encrypt
         self._ends_s = self._clock() + DATA_KEY_LIFETIME_S
-
-    def _wrap(self, name: str, data_key: bytes) -> EncryptionKeys:
-        try:
-            key = self._encryption.keys.public_key(name)
-            wrapped = wrap(key.pem, data_key)
-        except MissingExtra:
-            raise
-        except Exception as error:  # a user's code, and a parser with errors of many kinds
-            raise EncryptionFailed(name, repr(error)) from error
-        return EncryptionKeys(key=name, value=wrapped, metadata=key_values(key.metadata))

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 MAC_KEY_BYTES = 16
 MAC_BYTES = 20
-# How long a MAC's second argument is, in bits: there is none.
+# The length in bits of the MAC's second argument, which this form of ECIES has none of.
 MAC_LENGTH_TAG = bytes(8)
+# The first byte of a point with both coordinates (X9.62); compressed points have one coordinate.
 UNCOMPRESSED_POINT = 4
 
 
 def wrap(public_pem: bytes, data_key: bytes) -> bytes:
-    """The data key for the owner of a public key in PEM.
+    """Wrap a data key for the owner of a public key in PEM.
 
     Raises ``MissingExtra``, ``ValueError`` for what is no key, ``TypeError`` for one of another
     kind.
@@ -44,10 +45,10 @@ def wrap(public_pem: bytes, data_key: bytes) -> bytes:
 
 
 def unwrap(private_pem: bytes, wrapped: bytes) -> bytes:
-    """The data key that was wrapped for the owner of this private key in PEM.
+    """Unwrap a data key that was wrapped for the owner of this private key in PEM.
 
-    Raises ``MissingExtra``, ``TypeError`` for a key of another kind, ``ValueError`` for what was
-    not wrapped for it.
+    Raises ``MissingExtra``, ``TypeError`` for a key of another kind, ``ValueError`` for bytes that
+    were not wrapped for it.
     """
     try:
         from cryptography.hazmat.primitives import serialization

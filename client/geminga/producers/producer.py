@@ -22,7 +22,7 @@ from geminga.producers.topic_producer import TopicProducer
 from geminga.schemas.key_value import KeyValueEncoding, KeyValueSchema
 from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.enums import AccessMode
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topic_names import PARTITION_INDEX_MAX, TopicName
 from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,8 @@ class Producer(Generic[ValueT]):
         # Other access modes are about all partitions: each is asked for at once.
         is_shared = settings.access_mode is AccessMode.SHARED
         self._is_lazy = settings.lazy_start_partitioned_producers and is_shared
-        self._routing = PartitionRouter(settings.router, settings.hashing, channels.random_number())
+        first = channels.random.randrange(PARTITION_INDEX_MAX)
+        self._router = PartitionRouter(settings.router, settings.hashing, first)
         # One for each partition; one for a topic without, which is then also ``_only``.
         self._parts: list[TopicProducer] = []
         self._only: TopicProducer | None = None
@@ -90,7 +91,7 @@ class Producer(Generic[ValueT]):
         if self._topic.partition_index < 0:
             partitions = await self._channels.partitions(self._topic)
         # Lazy producers of one topic begin at different partitions.
-        index = self._routing.turn(partitions) if partitions and self._is_lazy else 0
+        index = self._router.turn(partitions) if partitions and self._is_lazy else 0
         first = self._topic.partition(index) if partitions else self._topic
         await self._open_parts([first], self._settings)
         if not partitions:
@@ -320,9 +321,9 @@ class Producer(Generic[ValueT]):
         if attributes is not None:
             key, properties = attributes.partition_key, attributes.properties
         parts = self._parts
-        gathers = parts[self._routing.turn(len(parts))].gathers
+        gathers = parts[self._router.turn(len(parts))].gathers
         message = RoutedMessage(payload, key, properties or {})
-        return parts[self._routing.partition(message, len(parts), gathers=gathers)]
+        return parts[self._router.partition(message, len(parts), gathers=gathers)]
 
     async def _wait_for_room(
         self,

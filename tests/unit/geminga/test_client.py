@@ -121,7 +121,7 @@ async def test_what_is_closed_is_forgotten(client: Client) -> None:
         await (await client.consumer("orders", "s", type="shared")).close()
     await asyncio.sleep(0)
     assert not client._channels._channels
-    assert not client._channels._owners
+    assert not client._channels.owners
 
 
 async def test_the_same_seed_gives_the_same_names(network: FakeNetwork, broker: FakeBroker) -> None:

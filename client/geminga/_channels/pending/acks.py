@@ -1,7 +1,4 @@
-"""Entries to acknowledge that are collected for a while, and go out together.
-
-Decides what must be said; the channel says it.
-"""
+"""Acknowledgements that a channel collects for a while, and sends together."""
 
 from __future__ import annotations
 
@@ -13,15 +10,16 @@ from geminga_protocol.pulsar.integers import signed
 # What one ACK carries at most, as upstream's clients; some 12 bytes for each.
 ACK_IDS_MAX = 1000
 
-# What is kept while there is no broker. Acknowledgements beyond it are forgotten, the oldest
-# first: those messages are delivered once more.
+# So many entries are kept while there is no broker. Acknowledgements beyond it are forgotten, the
+# oldest first: those messages are delivered once more.
 ACKS_HELD_MAX = 100_000
 
 # (ledger_id, entry_id): one for each message, where an object would cost as much as the rest.
 Position = tuple[int, int]
 
-# Of an entry that is acknowledged in part: tells the messages that are still open, a bit for each.
-# It is asked when the command is built, and so tells of all that were acknowledged until then.
+# Of an entry that is acknowledged in part: gives the messages that are still open, a bit for each,
+# that of index 0 the lowest. It is called only when the command is built, so that the command
+# covers everything that was acknowledged until then.
 OpenIndexes = Callable[[], int]
 
 WORD_BITS = 64
@@ -30,13 +28,15 @@ WORD_MASK = (1 << WORD_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """What to acknowledge: everything up to ``cumulative``, and the ``individual`` entries.
+    """What to acknowledge, all or part of it in one command.
 
-    Of an entry with ``OpenIndexes`` only the messages of its batch that are not open any more.
+    Of an entry with ``OpenIndexes``, the messages of its batch that are not open any more.
     """
 
+    # Everything up to this entry, which may itself be acknowledged in part.
     cumulative: Position | None
     cumulative_open: OpenIndexes | None
+    # Single entries, and what is open of those that are acknowledged in part.
     individual: dict[Position, OpenIndexes | None]
 
     def in_commands(self) -> list[list[tuple[Position, OpenIndexes | None]]]:
@@ -56,7 +56,7 @@ class AckGroup:
         self._individual: dict[Position, OpenIndexes | None] = {}
 
     def __len__(self) -> int:
-        """How many entries were acknowledged, what a cumulative one covers counted as one."""
+        """How many ids a command would carry: a cumulative one counts once."""
         return len(self._individual) + (self._cumulative is not None)
 
     def acknowledge(self, position: Position, open_indexes: OpenIndexes | None = None) -> None:
@@ -74,35 +74,37 @@ class AckGroup:
         if self._is_covered(position):
             return
         self._cumulative, self._cumulative_open = position, open_indexes
+        # What lies before the position needs no id of its own any more.
         if self._individual:
             kept = {other: left for other, left in self._individual.items() if other > position}
             self._individual = kept
 
     def take(self) -> Acks:
-        """What was collected; the group is empty afterwards."""
+        """Take out what was collected; the group is empty afterwards."""
         acks = Acks(self._cumulative, self._cumulative_open, self._individual)
         self._cumulative = self._cumulative_open = None
         self._individual = {}
         return acks
 
     def put_back(self, acks: Acks) -> None:
-        """What was taken could not be said after all."""
+        """Collect again what was taken out: it was not sent, or the broker did not confirm it."""
         if acks.cumulative is not None:
             self.acknowledge_up_to(acks.cumulative, acks.cumulative_open)
         for position, open_indexes in acks.individual.items():
-            # What was acknowledged since then says more than what comes back.
+            # What was acknowledged since then covers at least as much of the entry.
             if position not in self._individual:
                 self.acknowledge(position, open_indexes)
 
     def _is_covered(self, position: Position) -> bool:
-        """Is the entry acknowledged as a whole by what was acknowledged up to?"""
+        """Does the cumulative acknowledgement cover this entry as a whole?"""
         if self._cumulative is None or position > self._cumulative:
             return False
         return position < self._cumulative or self._cumulative_open is None
 
 
 def ack_set(open_indexes: OpenIndexes | None) -> list[int]:
-    """``MessageIdData.ack_set``: signed 64-bit words, a bit for each message still open."""
+    """``MessageIdData.ack_set``: signed 64-bit words, the lowest first, a bit for each message that
+    is still open."""
     words: list[int] = []
     rest = 0 if open_indexes is None else open_indexes()
     while rest:

@@ -1,7 +1,4 @@
-"""What was sent and has no receipt yet, in its order.
-
-Decides which receipt confirms what and what has waited too long; sends nothing itself.
-"""
+"""The payloads of one producer that were sent and have no receipt yet, in their order."""
 
 from __future__ import annotations
 
@@ -18,20 +15,20 @@ ContextT = TypeVar("ContextT")
 
 @dataclass(slots=True)
 class PendingSend(Generic[ContextT]):
-    """One SEND: its frame in two pieces, kept to be sent again on another connection. Most of its
-    payload is the second.
-
-    ``context`` is what its sender knows it by, ``highest_sequence_id`` that of a batch's last
-    message (else 0). ``refusal`` is why the broker does not store it, if it said so before it
-    answered those in front.
-    """
+    """One SEND command, kept to be sent again on another connection."""
 
     sequence_id: int
+    # The frame in two pieces: its head, with the beginning of the payload in some cases, and the
+    # rest of the payload, which is not copied.
     head: bytes
     payload: bytes | memoryview
+    # When it fails without a receipt, in seconds of the loop's clock.
     deadline_s: float
+    # What its sender knows it by.
     context: ContextT
+    # Of the last message, if the payload is a batch.
     highest_sequence_id: int = 0
+    # Why the broker does not store it, where it said so before it answered those in front.
     refusal: ClientError | None = None
 
 
@@ -42,7 +39,8 @@ class ReceiptOutOfOrder(GemingaError):
 class PendingSends(Generic[ContextT]):
     """A queue of ``PendingSend``, bounded by ``sends_max`` and ``bytes_max``.
 
-    Bytes are those of payloads. One that is larger than ``bytes_max`` fits when it is alone.
+    Brokers confirm sends in the order in which they were sent. A receipt that skips one means that
+    the broker lost it, and with it the order.
     """
 
     def __init__(self, sends_max: int, bytes_max: int) -> None:
@@ -50,6 +48,7 @@ class PendingSends(Generic[ContextT]):
         self._sends_max = sends_max
         self._bytes_max = bytes_max
         self._queue: deque[PendingSend[ContextT]] = deque()
+        # Of all payloads in the queue.
         self.payload_bytes = 0
 
     def __len__(self) -> int:
@@ -59,7 +58,8 @@ class PendingSends(Generic[ContextT]):
         return iter(self._queue)
 
     def has_room(self, payload_bytes: int) -> bool:
-        """May one more SEND with a payload of so many bytes be added?"""
+        """May one more SEND be added, with a payload of so many bytes? The first one always may, or
+        a payload larger than ``bytes_max`` could never be sent."""
         if not self._queue:
             return True
         return (
@@ -68,7 +68,7 @@ class PendingSends(Generic[ContextT]):
         )
 
     def add(self, send: PendingSend[ContextT]) -> None:
-        """Add the newest SEND. Its owner keeps the bounds: by ``has_room``, or by its own."""
+        """Add the newest SEND. Its owner keeps the bounds, by ``has_room`` or by its own."""
         self._queue.append(send)
         self.payload_bytes += len(send.payload)
 
@@ -87,10 +87,10 @@ class PendingSends(Generic[ContextT]):
         return self._take()
 
     def refuse(self, sequence_id: int, refusal: ClientError) -> bool:
-        """Keep why a SEND is not stored, until its turn has come; whether there is such a one.
+        """Note why a SEND is not stored, until its turn has come; says whether there is such a one.
 
-        A batch is refused under the number of its last message (as upstream's brokers do) or of its
-        first.
+        A batch may be refused under the number of its last message, as upstream's brokers do, or of
+        its first.
         """
         for send in self._queue:
             last = max(send.sequence_id, send.highest_sequence_id)
@@ -100,14 +100,14 @@ class PendingSends(Generic[ContextT]):
         return False
 
     def take_refused(self) -> list[PendingSend[ContextT]]:
-        """Take out what was refused and has nothing in front of it that waits."""
+        """Take out what was refused, up to the first SEND that still waits for its receipt."""
         refused: list[PendingSend[ContextT]] = []
         while self._queue and self._queue[0].refusal is not None:
             refused.append(self._take())
         return refused
 
     def expire(self, now_s: float) -> list[PendingSend[ContextT]]:
-        """Take out what has waited until its deadline."""
+        """Take out what has reached its deadline."""
         expired: list[PendingSend[ContextT]] = []
         while self._queue and self._queue[0].deadline_s <= now_s:
             expired.append(self._take())

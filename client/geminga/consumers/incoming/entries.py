@@ -1,7 +1,7 @@
-"""Opens entries: from what a broker stores and delivers to the messages in it.
+"""Opens entries: from the payload that a broker stores and delivers to the messages in it.
 
-Checks the checksum, puts chunks together, opens batches, leaves out what is acknowledged already.
-Which compressions and features are understood is decided here.
+``EntryOpener`` checks the checksum, decrypts, puts chunks together, decompresses, splits batches,
+and leaves out messages that are acknowledged already.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
 from geminga_protocol.pulsar.payload import open_payload, split_batch_lazily
 
-# A batch that says it has more messages than this lies; upstream's producers make 1,000.
+# A batch that claims more messages is damaged; upstream's producers make 1,000.
 BATCH_MESSAGES_MAX = 1 << 20
-
 
 STILL_ENCRYPTED = StillEncrypted()
 
 
 @dataclass(slots=True)  # not frozen, which takes 0.3 us more for each
 class Entry:
-    """What one delivery brought: ``messages``, of the ``sent_messages`` that used a permit each.
-
-    Those of a batch that were acknowledged before, or compacted away, are sent and not received;
-    and none are of an entry that cannot be opened for ``error``.
-    """
+    """What one delivery brought."""
 
     position: Position
+    # The messages to receive: none of an entry that cannot be opened, and of a batch those that
+    # were not acknowledged before or compacted away.
     messages: list[Message[Any]]
+    # How many messages the broker counted against the permits.
     sent_messages: int
+    # Why the entry cannot be opened.
     error: UnreadableMessage | None = None
 
 
 @dataclass(slots=True)
 class Body:
-    """What the messages of an entry are cut out of, ``earlier`` the entries of chunks before it."""
+    """The decrypted and decompressed body of an entry, or of all chunks of a message."""
 
     content: bytes
+    # The entries of the chunks before this one.
     earlier: tuple[Position, ...] = ()
 
 
@@ -61,11 +61,13 @@ class BodyOpener:
         self._decryptor = decryptor
 
     def open(self, metadata: MessageMetadata, body: bytes, position: Position) -> Body | None:
-        """The body, or ``None`` for a chunk that is not the last of its message.
+        """The body of an entry, or ``None`` for a chunk that is not the last of its message.
 
         Raises ``UnreadableMessage``; where it cannot be decrypted, ``DecryptionFailed``.
         """
-        if metadata.encryption_keys:  # of a message in chunks each by itself
+        # The order is the producer's, reversed: it compresses a message, cuts it into chunks, and
+        # encrypts each of these by itself.
+        if metadata.encryption_keys:
             if self._decryptor is None:
                 raise DecryptionFailed("it is encrypted")
             body = self._decryptor.decrypt(metadata, body)
@@ -85,7 +87,7 @@ class BodyOpener:
 class EntryOpener:
     """Opens the entries of one topic.
 
-    Those that cannot be decrypted become messages as they are, if ``consumes_encrypted`` is true.
+    With ``consumes_encrypted``, an entry that cannot be decrypted becomes one message as it is.
     """
 
     def __init__(
@@ -103,9 +105,9 @@ class EntryOpener:
         self._consumes_encrypted = consumes_encrypted
 
     def open(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> Entry:
-        """The messages in a delivered entry, whose payload is ``buffer[start:end]``.
+        """Open a delivered entry, whose payload is ``buffer[start:end]``.
 
-        Of a message in chunks the last one brings it, and those before it nothing.
+        A message in chunks comes with its last chunk; the entries of those before have none.
         """
         position = position_of(command)
         sent_messages = 1
@@ -113,7 +115,7 @@ class EntryOpener:
             metadata, body_start = open_payload(buffer, start, end)
             is_batch = metadata.HasField("num_messages_in_batch")
             if is_batch:
-                # A broker counts so many, also where they cannot be read.
+                # The broker counted so many against the permits, whether they can be read or not.
                 sent_messages = min(max(1, metadata.num_messages_in_batch), BATCH_MESSAGES_MAX)
             delivery = Delivery(
                 self._topic,
@@ -144,9 +146,10 @@ class EntryOpener:
 
 
 def position_of(command: api.CommandMessage) -> Position:
-    """The ledger and entry of a delivery."""
+    """``(ledger_id, entry_id)`` of a delivery."""
     message_id = command.message_id
     ledger_id, entry_id = message_id.ledgerId, message_id.entryId
+    # The wire has unsigned numbers, ids are signed. Written out, since nearly none needs it.
     if ledger_id > INT64_MAX or entry_id > INT64_MAX:
         return signed(ledger_id), signed(entry_id)
     return ledger_id, entry_id
@@ -171,7 +174,7 @@ def _open_batch(delivery: Delivery, command: api.CommandMessage, body: bytes) ->
 def is_acknowledged(ack_set: Sequence[int], batch_index: int) -> bool:
     """Does an ack set (64-bit words, a bit for each message still open) lack this message?
 
-    An empty set says nothing: the whole batch is open.
+    With an empty set the whole batch is open.
     """
     if not ack_set:
         return False

@@ -1,7 +1,4 @@
-"""How far a reader is in one topic: where it begins, and what it has read since.
-
-Decides what a broker is told and what is left out of what it sends; keeps no message.
-"""
+"""How far a reader is in one topic: where it began, and which message it took last."""
 
 from __future__ import annotations
 
@@ -13,21 +10,23 @@ from geminga_protocol.pulsar.api_pb2 import CommandGetLastMessageIdResponse, Mes
 
 
 class ReadPosition:
-    """The place behind which, or at which (``is_inclusive``), the next message is.
+    """Where the next message is: behind ``start``, or with ``is_inclusive`` at it.
 
-    A broker forgets a reader with its connection. When it attaches again, the reader says what it
-    has read last. A broker takes an entry to be read as a whole, unless the id has a place in a
-    batch: then it sends the batch again, and what was read of it is left out here.
+    A broker forgets a reader with its connection, so the reader says at each attachment which
+    message it took last. For the broker an entry was read as a whole, unless the id has a batch
+    index: then it sends the batch again, and ``is_past`` leaves out what was read of it.
     """
 
     def __init__(self, start: MessageId, *, is_inclusive: bool) -> None:
         self._start = start
         self._is_inclusive = is_inclusive
+        # The message that was taken last, since the start or since the last move.
         self._last: Message[Any] | None = None
-        # Only the broker knows where the end was, or what was published at a time.
+        # Is the place of the start known to the broker alone? It was LATEST, or a publish time.
         self._is_the_brokers = start == LATEST
-        # Moved to that publish time. The broker that knew where this is may be gone, also before
-        # the reader has attached again after the move: then all comes from the first message on.
+        # The publish time to which the reader was moved, in milliseconds since 1970. The broker
+        # that found its place may be gone before the reader has attached again after the move: then
+        # messages come from the first one on, and those from before that time are left out here.
         self._since_ms: int | None = None
 
     def moved(self, to: MessageId | int) -> ReadPosition:
@@ -40,33 +39,33 @@ class ReadPosition:
         return position
 
     def take(self, message: Message[Any]) -> None:
-        """A message was read."""
+        """Note that a message was read."""
         self._last = message
 
     @property
     def looks_for_time(self) -> bool:
-        """Whether it leaves out what was published before the time that it was moved to."""
+        """Does it leave out messages from before the time to which it was moved?"""
         return self._since_ms is not None and self._last is None
 
     def start_message_id(self) -> MessageIdData:
-        """What a broker is told when the reader attaches."""
+        """The id behind which a broker is to begin, when the reader attaches."""
         if self._last is not None:
             return to_proto(self._last.id)
         start = self._start
         if self._is_inclusive and start.batch_index < 0 and 0 <= start.entry_id < LATEST.entry_id:
-            # The entry before, whether there is one or not.
+            # Behind the entry before it, whether there is such an entry or not.
             return to_proto(MessageId(start.ledger_id, start.entry_id - 1))
         return to_proto(start)
 
     def is_past(self, message: Message[Any]) -> bool:
-        """Was a message that comes read before, or does it lie before the start?"""
+        """Was a message read before, or does it lie before the start?"""
         if self._last is not None:
             last = self._last
             return _place(message) <= _place(last)
         if self._since_ms is not None:
             return message.publish_time_ms < self._since_ms
         if self._start == LATEST:
-            return False
+            return False  # the broker knew where that was
         if self._start.batch_index < 0:  # the id of an entry means all messages in it
             is_before = message.position < self._start.position
             is_at = message.position == self._start.position
@@ -76,13 +75,14 @@ class ReadPosition:
         return is_before or (is_at and not self._is_inclusive)
 
     def has_more(self, answer: CommandGetLastMessageIdResponse) -> bool:
-        """Is there something to read, where a broker says this about the last message?"""
+        """Is there a message to read, if this is a broker's answer about the last message?"""
         last = from_proto(answer.last_message_id)
         if last.entry_id < 0:
-            return False
+            return False  # the topic has no message
         if self._last is not None:
             return _place(last) > _place(self._last)
         if self._is_the_brokers:
+            # By what the broker has as acknowledged: everything before the place that it found.
             if not answer.HasField("consumer_mark_delete_position"):
                 return False
             return last.position > from_proto(answer.consumer_mark_delete_position).position
@@ -93,4 +93,5 @@ class ReadPosition:
 
 
 def _place(message: Message[Any] | MessageId) -> tuple[int, int, int]:
+    """What messages of one topic are compared by."""
     return (*message.position, message.batch_index)
