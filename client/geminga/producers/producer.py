@@ -1,4 +1,7 @@
-"""Sends the values of one topic's producer: encodes them, chooses partitions, bounds what waits."""
+"""The producer that users hold: it encodes values, chooses partitions, and bounds what is pending.
+
+Under it a ``TopicProducer`` for each partition makes payloads and sends them.
+"""
 
 from __future__ import annotations
 
@@ -30,23 +33,30 @@ log = logging.getLogger(__name__)
 ValueT = TypeVar("ValueT")
 OutcomeT = TypeVar("OutcomeT")
 
-# So much is sent between two turns of the loop that ``ready`` gives. Without these turns nothing
-# would leave before the room is full; a turn costs 10 us, which is little for a hundred messages.
+# ``ready`` lets the loop turn after so much: a program that never waits would fill the window
+# before the first message leaves. A turn costs 10 us, which is little for a hundred messages.
 TURN_BYTES = 128 * 1024
 TURN_MESSAGES = 100
 
 
 class Producer(Generic[ValueT]):
-    """Made by ``Client.producer``; closed by ``close``, by ``async with``, or by the client.
+    """Publishes messages to a topic. Made by ``Client.producer``; closed by ``close``, by
+    ``async with``, or by the client:
 
-    Messages are stored in the order of the calls. When the connection breaks, what has no receipt
-    is sent again on the next one, in the same order with the same sequence ids: a message may be
-    stored twice (unless the topic deduplicates), and none is left out. While there is no
-    connection messages wait for one, up to ``send_timeout_s``.
+        async with client.producer("orders") as producer:
+            message_id = await producer.send(b"one more")  # stored
+            for line in lines:
+                await producer.ready()
+                producer.send_nowait(line)  # stored by the end of the block
 
-    ``send`` tells what became of its message. Of messages sent with ``send_nowait`` a callback
-    does; where there is none, the first error is raised by the next ``ready``, ``flush``, ``close``
-    or end of the ``async with`` block, once, with a note of how many messages were not stored.
+    Messages are stored in the order of the calls, in each partition. When a connection breaks,
+    messages without a receipt are sent again on the next one, in the same order with the same
+    sequence ids: a message may be stored twice (unless the topic deduplicates), and none is left
+    out. While there is no connection messages wait for one, up to ``send_timeout_s``.
+
+    ``send`` returns or raises the outcome of its message. ``send_nowait`` reports it to a callback;
+    without one, the first error is raised by the next ``ready``, ``flush``, ``close`` or end of the
+    ``async with`` block, once, with a note of how many messages were not stored.
     """
 
     def __init__(
@@ -62,7 +72,7 @@ class Producer(Generic[ValueT]):
         self._channels = channels
         self._topic = topic
         self._encode = schema.encode
-        # Of pairs whose keys stand in the metadata.
+        # For key-value pairs whose key is the message's: encodes the two apart.
         self._encode_parts: Callable[[Any], tuple[bytes | None, bytes | None]] | None = None
         kind: object = schema
         if isinstance(kind, KeyValueSchema) and kind.encoding is KeyValueEncoding.SEPARATED:
@@ -71,11 +81,15 @@ class Producer(Generic[ValueT]):
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._window = SendWindow(memory, settings.pending_messages_max)
+        # The first error of a message without a callback that was not raised yet, and how many such
+        # messages were not stored.
         self._failure: ClientError | None = None
         self._failed_messages = 0
+        # Have all partitions ended?
         self._has_ended = False
-        self._turn_bytes = self._turn_messages = 0  # sent since the last turn given
-        # Other access modes are about all partitions: each is asked for at once.
+        # Sent since ``ready`` last let the loop turn.
+        self._turn_bytes = self._turn_messages = 0
+        # Other access modes are for the topic as a whole: each partition's broker is asked at once.
         is_shared = settings.access_mode is AccessMode.SHARED
         self._is_lazy = settings.lazy_start_partitioned_producers and is_shared
         first = channels.random.randrange(PARTITION_INDEX_MAX)
@@ -86,7 +100,10 @@ class Producer(Generic[ValueT]):
         self._watch: asyncio.Task[object] | None = None
 
     async def open(self) -> None:
-        """Have a broker accept the producer, for each partition; for ``Client.producer``."""
+        """Have a broker accept the producer, for each partition; for ``Client.producer``.
+
+        Raises ``ClientError``; nothing is open then.
+        """
         partitions = 0
         if self._topic.partition_index < 0:
             partitions = await self._channels.partitions(self._topic)
@@ -106,8 +123,8 @@ class Producer(Generic[ValueT]):
         )
 
     async def _open_partitions(self, partitions: int) -> None:
-        """Open those that are not open yet, or leave that to their first messages; with the name
-        that the first one got."""
+        """Open the partitions that are not open yet, or (lazily) leave that to their first
+        messages. All have the name that the first one got."""
         topics = [self._topic.partition(index) for index in range(len(self._parts), partitions)]
         settings = replace(self._settings, name=self.name)
         if self._is_lazy:
@@ -116,13 +133,14 @@ class Producer(Generic[ValueT]):
             await self._open_parts(topics, settings)
 
     async def _open_parts(self, topics: Sequence[TopicName], settings: ProducerSettings) -> None:
-        """Have them all accepted, or none of them. Raises ``ClientError``."""
+        """Have brokers accept all of these partitions, or close them. Raises ``ClientError``."""
         parts = self._new_parts(topics, settings)
         try:
             await asyncio.gather(*[part.open() for part in parts])
         except BaseException:
             await asyncio.gather(*[part.close() for part in parts])
             if not self._watch:
+                # The producer itself is being opened: it fails with its first partition.
                 await asyncio.gather(*[part.close() for part in self._parts])
             raise
         self._parts += parts
@@ -144,7 +162,7 @@ class Producer(Generic[ValueT]):
         ]
 
     async def _watch_partitions(self) -> None:
-        """Open the partitions that the topic gets. Never ends."""
+        """Open the partitions that are added to the topic, until the producer is closed."""
         while True:
             await asyncio.sleep(self._settings.partitions_refresh_s)
             try:
@@ -168,15 +186,13 @@ class Producer(Generic[ValueT]):
 
     @property
     def name(self) -> str:
-        """The producer's name, made by the broker if the options have none."""
+        """The producer's name, chosen by the broker if the options have none."""
         return self._parts[0].channel.name
 
     @property
     def producer_id(self) -> int:
-        """The producer's number, which no other producer or consumer of the client has.
-
-        Each partition has one of its own; this is the first one's.
-        """
+        """The producer's id on its connections, which no other producer or consumer of the client
+        has. Each partition has an id of its own; this is the first one's."""
         return self._parts[0].channel.id
 
     @property
@@ -186,34 +202,38 @@ class Producer(Generic[ValueT]):
 
     @property
     def last_sequence_id(self) -> int:
-        """The sequence id of the last message that left; -1 before the first, where none is known.
+        """The sequence id of the last message that was sent; -1 before the first, unless the broker
+        knows an earlier one of this name.
 
-        Messages of a batch are numbered when it leaves, and each partition numbers its own: of
-        several this is the highest.
+        Messages of a batch are numbered when it leaves. Each partition numbers its own messages;
+        this is the highest of all partitions.
         """
         return max(part.last_sequence_id for part in self._parts)
 
     @property
     def pending_messages(self) -> int:
-        """How many messages wait for their receipts, those in open batches among them."""
+        """How many messages have no receipt yet, those in open batches included."""
         return self._window.messages
 
     @property
     def is_connected(self) -> bool:
-        """Is a broker taking messages at this moment, for every partition that was started?"""
+        """Is there a broker at this moment, for every partition that was started?"""
         return all(part.channel.is_connected for part in self._parts if part.has_started)
 
     # ---- sending
 
     async def send(self, value: ValueT | None, **options: Unpack[MessageOptions]) -> MessageId:
-        """Send a message and wait until it is stored; gives its id. ``None`` is a null value.
+        """Send a message, wait until it is stored, and return its id. ``None`` is a null value.
 
-        It leaves at the end of the loop's turn, in one batch with what was sent before it and in
-        the same turn. The options are explained in ``MessageOptions``. Waits for room where there
-        is none. A message that is given up (cancelled) is not sent if it still waited for room.
+        ``MessageOptions`` explains the options: ``await producer.send(order, key="eu")``. The
+        message leaves at the end of the loop's turn, in one batch with others that were sent before
+        it or in the same turn: many calls at the same time (``asyncio.gather``) are fast, one after
+        the other takes a round trip each.
 
-        Raises ``MessageTooLarge``, ``SendTimedOut``, ``Closed``, or the ``ClientError`` that
-        ended the producer.
+        Waits first while as many messages are pending as may be. A call that is cancelled during
+        that wait sends nothing; later the message may be stored all the same. Raises what the
+        schema raises for the value, ``MessageTooLarge``, ``SendTimedOut``, ``Closed``, or the
+        ``ClientError`` that ended the producer.
         """
         payload, attributes, sequence_id = self._message(value, options)
         stored: asyncio.Future[MessageId] = self._loop.create_future()
@@ -232,16 +252,17 @@ class Producer(Generic[ValueT]):
         callback: SendCallback | None = None,
         **options: Unpack[MessageOptions],
     ) -> None:
-        """Send a message; it leaves with its batch.
+        """Send a message with its batch, and return without waiting.
 
-        ``callback(message_id, error)`` is called once, with one of them; it runs on the loop and
-        must not block, and what it raises goes to the loop's exception handler. The options are
-        explained in ``MessageOptions``.
+        ``callback(message_id, error)`` is called once, with one of them, the other is ``None``. It
+        runs on the loop and must not block; what it raises goes to the loop's exception handler.
+        ``MessageOptions`` explains the options.
 
-        Raises ``ProducerQueueFull`` where there is no room (``await ready()`` between messages
-        avoids that), ``MessageTooLarge``, ``Closed``, or the ``ClientError`` that ended the
-        producer; the callback is not called then.
+        Raises ``ProducerQueueFull`` where as many messages are pending as may be (``await ready()``
+        between messages avoids that), what the schema raises for the value, ``MessageTooLarge``,
+        ``Closed``, or the ``ClientError`` that ended the producer. The callback is not called then.
         """
+        # HOT: plain messages, as most are, take a short way.
         if self._window.is_full:
             self._check_open()
             raise ProducerQueueFull(self._window.messages, self._window.memory.used_bytes)
@@ -255,9 +276,10 @@ class Producer(Generic[ValueT]):
             self._submit(payload, attributes, sequence_id, callback)
 
     async def ready(self) -> None:
-        """Wait until half of the room for messages is free, and let what was sent leave.
+        """Wait until there is room for many messages, and let batches leave.
 
-        To be awaited between calls of ``send_nowait``; it mostly does not wait. Raises the first
+        Await it between calls of ``send_nowait``: mostly it does not wait at all. It waits while
+        half of ``pending_messages_max`` or of ``memory_limit_bytes`` is taken. Raises the first
         error of a message that was sent without a callback, or the error that ended the producer.
         """
         if self._failure is not None or self._has_ended:
@@ -270,7 +292,7 @@ class Producer(Generic[ValueT]):
             self._check_open()
             free: asyncio.Future[None] = self._loop.create_future()
             await self._wait_for_room(partial(_resolve, free), free, is_patient=True)
-            # There may be room because everything has failed.
+            # The window may be free because everything in it has failed.
             self._check_open()
 
     async def flush(self) -> None:
@@ -284,7 +306,7 @@ class Producer(Generic[ValueT]):
     def _message(
         self, value: ValueT | None, options: MessageOptions
     ) -> tuple[bytes, MessageAttributes | None, int | None]:
-        """A message's payload, attributes and sequence id. A value of ``None`` is a null value."""
+        """The payload, attributes and sequence id of a message."""
         attributes, sequence_id = attributes_of(self._clock.wall_ms(), **options)
         payload: bytes | None = None
         if value is not None and self._encode_parts is None:
@@ -309,21 +331,21 @@ class Producer(Generic[ValueT]):
         *,
         at_once: bool = False,
     ) -> None:
-        """Hand a message over for which there is room."""
+        """Hand a message to its partition; the window has a place for it."""
         self._turn_messages += 1
         self._turn_bytes += len(payload)
         part = self._only or self._part_for(payload, attributes)
         part.submit(payload, attributes, sequence_id, callback, at_once=at_once)
 
     def _part_for(self, payload: bytes, attributes: MessageAttributes | None) -> TopicProducer:
-        """The partition that a message goes to."""
+        """Choose the partition that a message goes to."""
         key, properties = None, None
         if attributes is not None:
             key, properties = attributes.partition_key, attributes.properties
         parts = self._parts
-        gathers = parts[self._router.turn(len(parts))].gathers
+        has_open_batch = parts[self._router.turn(len(parts))].has_open_batch
         message = RoutedMessage(payload, key, properties or {})
-        return parts[self._router.partition(message, len(parts), gathers=gathers)]
+        return parts[self._router.partition(message, len(parts), has_open_batch=has_open_batch)]
 
     async def _wait_for_room(
         self,
@@ -332,9 +354,9 @@ class Producer(Generic[ValueT]):
         *,
         is_patient: bool = False,
     ) -> OutcomeT:
-        """Have ``enter`` called when there is room; gives the outcome that it leads to.
+        """Have ``enter`` called when the window has a place; returns the ``outcome`` it leads to.
 
-        Raises ``SendTimedOut`` where there is no room in time, or what ``enter`` raised.
+        Raises ``SendTimedOut`` where there is no place in time, or what ``enter`` raised.
         """
         timeout_s = self._settings.send_timeout_s
         timer: asyncio.TimerHandle | None = None
@@ -353,7 +375,7 @@ class Producer(Generic[ValueT]):
             if self._window.withdraw(waiting):
                 _fail(outcome, SendTimedOut(None, timeout_s))
 
-        # What waits until half of the room is free has nothing to lose but its patience.
+        # ``ready`` has no message that could time out.
         if timeout_s is not None and not is_patient:
             timer = self._loop.call_later(timeout_s, expire, timeout_s)
         self._window.enqueue(waiting)
@@ -371,7 +393,7 @@ class Producer(Generic[ValueT]):
             self._parts[0].channel.check_open()
 
     def _part_ended(self, error: ClientError) -> None:
-        """No broker takes anything more for one partition; with the last one all is over."""
+        """End the producer with the last of its partitions."""
         if self._parts and all(part.channel.error is not None for part in self._parts):
             self._has_ended = True
             self._window.end(error)
@@ -391,10 +413,10 @@ class Producer(Generic[ValueT]):
     # ---- closing
 
     async def close(self) -> None:
-        """Wait a while for the receipts of what was sent, then leave the broker.
+        """Wait up to ``close_timeout_s`` for the receipts of what was sent, then leave the broker.
 
-        What has no receipt by then fails with ``Closed``. Closing twice is harmless. Raises the
-        first error of a message that was sent without a callback.
+        Messages without a receipt by then fail with ``Closed``. Closing twice is harmless. Raises
+        the first error of a message that was sent without a callback.
         """
         await self._close_parts()
         self._raise_failure()
@@ -416,13 +438,14 @@ class Producer(Generic[ValueT]):
         if error is None:
             await self.close()
             return
+        # The error that ended the block must not be hidden behind that of a message.
         await self._close_parts()
 
 
 def _settle(
     stored: asyncio.Future[MessageId], message_id: MessageId | None, error: ClientError | None
 ) -> None:
-    """Tell a caller of ``send`` what became of its message, unless it has given up."""
+    """Report the outcome of its message to a caller of ``send``, unless it was cancelled."""
     if message_id is None:
         assert error is not None
         _fail(stored, error)

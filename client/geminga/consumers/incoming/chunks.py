@@ -70,12 +70,7 @@ class PendingChunks:
             self.on_expired(self._incomplete.pop(oldest).positions)
         uuid, index = metadata.uuid, metadata.chunk_id
         if index == 0:
-            self._incomplete.pop(uuid, None)  # it is delivered again, from its first chunk on
-            if len(self._incomplete) >= self._messages_max:
-                oldest = next(iter(self._incomplete))
-                self.on_dropped(self._incomplete.pop(oldest).positions)
-            expires_s = self._clock.monotonic() + self._timeout_s
-            self._incomplete[uuid] = _IncompleteMessage(expires_s, metadata.num_chunks_from_msg)
+            self._begin(uuid, metadata.num_chunks_from_msg)
         message = self._incomplete.get(uuid)
         if message is None or index != len(message.bodies):
             self._put_aside(message, metadata, position)
@@ -89,6 +84,15 @@ class PendingChunks:
             return None
         del self._incomplete[uuid]
         return WholeMessage(b"".join(message.bodies), tuple(message.positions[:-1]))
+
+    def _begin(self, uuid: str, chunks: int) -> None:
+        """Make room for a message of so many chunks, whose first one has come."""
+        self._incomplete.pop(uuid, None)  # it is delivered again, from its first chunk on
+        if len(self._incomplete) >= self._messages_max:
+            oldest = next(iter(self._incomplete))
+            self.on_dropped(self._incomplete.pop(oldest).positions)
+        expires_s = self._clock.monotonic() + self._timeout_s
+        self._incomplete[uuid] = _IncompleteMessage(expires_s, chunks)
 
     def next_chunk(self, uuid: str) -> int:
         """The index of the next chunk of this message: 0 where none is here."""

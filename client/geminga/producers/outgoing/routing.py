@@ -1,4 +1,8 @@
-"""To which partition a message goes. Pure: chance and the state of batches come in from outside."""
+"""Routing: which partition a message goes to, by its key, in turns, or by a user's function.
+
+The hashes are those of upstream's clients, to the bit: all producers of a topic must send a key to
+the same partition.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,19 @@ HashName = Literal["java_string", "murmur3", "boost"]
 
 
 class RoutedMessage(NamedTuple):
-    """What a router of one's own may look at: the ``payload``, what the schema made of the value;
-    the ``key`` as it is stored, Base64 of one that is bytes; and the ``properties``."""
+    """What a ``Router`` chooses a partition by.
+
+    - ``payload``: the bytes that the schema made of the value.
+    - ``key``: the key as it is stored, Base64 for a key of bytes; ``None`` without one.
+    - ``properties``: the properties of the message, empty without any.
+    """
 
     payload: bytes
     key: str | None
     properties: Mapping[str, str]
 
 
-# Gets a message and the number of partitions, gives the partition's index.
+# Called with a message and the number of partitions; returns the index of a partition.
 Router = Callable[[RoutedMessage, int], int]
 RouterName = Literal["round_robin", "single"]
 
@@ -25,7 +33,7 @@ RouterName = Literal["round_robin", "single"]
 def java_string_hash(key: str) -> int:
     """Java's ``String.hashCode`` without its sign, as upstream's ``JavaStringHash``."""
     code = 0
-    if key.isascii():
+    if key.isascii():  # a byte for each UTF-16 unit
         for unit in key.encode():
             code = (31 * code + unit) & 0xFFFF_FFFF
     else:
@@ -86,11 +94,13 @@ _BOOST_FACTOR = 0xDF44_2D22_CE48_59B9
 
 
 def _folded(number: int) -> int:
+    """Boost's ``mulx``: the two halves of a product of 128 bits, combined by XOR."""
     product = (number & 0xFFFF_FFFF_FFFF_FFFF) * _BOOST_FACTOR
     return (product ^ product >> 64) & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def _mixed(block: int) -> int:
+    """MurmurHash3's mixing of one block of 32 bits."""
     block = (block * 0xCC9E_2D51) & 0xFFFF_FFFF
     block = (block << 15 | block >> 17) & 0xFFFF_FFFF
     return (block * 0x1B87_3593) & 0xFFFF_FFFF
@@ -106,9 +116,10 @@ HASHES: Mapping[HashName, Callable[[str], int]] = {
 class PartitionRouter:
     """Chooses the partitions of one producer's messages.
 
-    Messages with a key go by its hash. Others take turns, and a turn lasts until the batch that was
-    begun has left, so that batches are as large as without partitions; or all go to one partition.
-    ``first`` is where turns begin, any number: producers begin at different partitions.
+    Messages with a key go by its hash. Others go to the partitions in turn (``round_robin``), or
+    all to one (``single``). A turn lasts until the batch that it began has left, so that batches
+    are as large as without partitions. Turns begin at ``first``, a random number: producers begin
+    at different partitions.
     """
 
     def __init__(self, router: Router | RouterName, hashing: HashName, first: int) -> None:
@@ -120,11 +131,11 @@ class PartitionRouter:
         self._hash = HASHES[hashing]
         self._turn = first
 
-    def partition(self, message: RoutedMessage, partitions: int, *, gathers: bool) -> int:
+    def partition(self, message: RoutedMessage, partitions: int, *, has_open_batch: bool) -> int:
         """The index of the partition for a message.
 
-        ``gathers`` says whether the one of the last turn has a batch that has not left yet. Raises
-        ``ValueError`` where a function of the user's chose a partition that is not there.
+        ``has_open_batch``: does the partition of the last turn have a batch that has not left yet?
+        Raises ``ValueError`` where a user's function chose a partition that does not exist.
         """
         if callable(self._router):
             index = self._router(message, partitions)
@@ -133,10 +144,10 @@ class PartitionRouter:
             return index
         if message.key is not None:
             return self._hash(message.key) % partitions
-        if self._router == "round_robin" and not gathers:
+        if self._router == "round_robin" and not has_open_batch:
             self._turn += 1
         return self._turn % partitions
 
     def turn(self, partitions: int) -> int:
-        """The partition of the last turn."""
+        """The index of the partition of the last turn."""
         return self._turn % partitions

@@ -74,7 +74,7 @@ def test_murmur3_is_upstreams(key: str, expected: int) -> None:
 )
 def test_boosts_hash_is_that_of_the_official_python_client(key: str, partition: int) -> None:
     routing = PartitionRouter("round_robin", "boost", 0)
-    assert routing.partition(RoutedMessage(b"", key, {}), 97, gathers=False) == partition
+    assert routing.partition(RoutedMessage(b"", key, {}), 97, has_open_batch=False) == partition
 
 
 @given(st.text())
@@ -86,17 +86,17 @@ def test_turns_last_as_long_as_a_batch_gathers() -> None:
     routing = PartitionRouter("round_robin", "java_string", 6)
     assert routing.turn(4) == 2
     chosen = [
-        routing.partition(PLAIN, 4, gathers=gathers)
-        for gathers in (False, True, True, False, False, False)
+        routing.partition(PLAIN, 4, has_open_batch=has_open_batch)
+        for has_open_batch in (False, True, True, False, False, False)
     ]
     assert chosen == [3, 3, 3, 0, 1, 2]
 
 
 def test_a_single_partition_takes_all_but_keys() -> None:
     routing = PartitionRouter("single", "murmur3", 7)
-    assert {routing.partition(PLAIN, 4, gathers=False) for _ in range(9)} == {3}
+    assert {routing.partition(PLAIN, 4, has_open_batch=False) for _ in range(9)} == {3}
     keyed = RoutedMessage(b"", "key1", {})
-    assert routing.partition(keyed, 4, gathers=True) == 462881061 % 4
+    assert routing.partition(keyed, 4, has_open_batch=True) == 462881061 % 4
 
 
 def test_a_function_of_ones_own_decides_about_everything() -> None:
@@ -108,11 +108,11 @@ def test_a_function_of_ones_own_decides_about_everything() -> None:
 
     routing = PartitionRouter(router, "java_string", 0)
     message = RoutedMessage(b"2", "k", {"p": "q"})
-    assert routing.partition(message, 3, gathers=True) == 2
+    assert routing.partition(message, 3, has_open_batch=True) == 2
     assert seen == [(message, 3)]
     for outside in (b"3", b"-1"):
         with pytest.raises(ValueError, match="the router chose partition"):
-            routing.partition(RoutedMessage(outside, None, {}), 3, gathers=False)
+            routing.partition(RoutedMessage(outside, None, {}), 3, has_open_batch=False)
 
 
 @pytest.mark.parametrize(("router", "hashing"), [("random", "murmur3"), ("single", "md5")])
