@@ -40,6 +40,7 @@ from geminga_runtime.network import AsyncioNetwork, Network
 
 ValueT = TypeVar("ValueT")
 
+# What ``connect`` has as defaults.
 DEFAULTS = ClientOptions()
 CONNECTION = DEFAULTS.connection
 
