@@ -1,4 +1,4 @@
-"""Makes the payloads of messages out of columns, and the schema that describes them."""
+"""Makes payloads of messages out of columns, and the schema that describes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PayloadKind = Literal["auto", "avro", "json"]
 # The name that Spark and Pulsar's connector for it give to the record of all columns.
 RECORD_NAME = "topLevelRecord"
 
-# What a single column is by itself: as Pulsar's connector for Spark has it, and the local types.
+# The schemas of single columns: those of Pulsar's connector for Spark, and local dates and times.
 _SINGLE: Mapping[pa.DataType, SchemaInfo | None] = {
     pa.binary(): None,
     pa.large_binary(): None,
@@ -41,11 +41,12 @@ _SINGLE: Mapping[pa.DataType, SchemaInfo | None] = {
 
 
 def payload_schema(columns: pa.Schema, kind: PayloadKind = "auto") -> SchemaInfo | None:
-    """The schema of messages whose values are such columns; ``None`` for bytes.
+    """The schema of messages whose values are made of these columns; ``None`` for bytes.
 
-    With ``"auto"`` a single column of a simple type is the value itself (a timestamp to the
-    millisecond), and others are fields of an Avro record. Raises ``ValueError`` where there is no
-    column, or one of a type that Avro has not; ``MissingExtra`` for Avro without its extra.
+    ``kind`` is ``"avro"`` or ``"json"`` for records, whose fields are the columns. With ``"auto"``
+    a single column of a simple type is the value itself (a timestamp to the millisecond), and other
+    columns make an Avro record. Raises ``ValueError`` without any column, or for one of a type that
+    Avro does not have; ``MissingExtra`` for Avro without its package.
     """
     if not len(columns):
         raise ValueError("a message needs at least one column for its value")
@@ -58,10 +59,17 @@ def payload_schema(columns: pa.Schema, kind: PayloadKind = "auto") -> SchemaInfo
 
 
 class PayloadEncoder:
-    """Makes a payload of each row of ``columns``, for messages of the schema ``info``.
+    """Makes a payload of each row of ``columns``, for messages with the schema ``info``:
 
-    It is a schema for ``Client.producer``, whose values are payloads already: brokers are told
-    ``schema_info``. Raises ``ValueError`` where the columns are not what the schema describes.
+        encoder = PayloadEncoder(payload_schema(table.schema), table.schema)
+        async with client.producer("orders", schema=encoder) as producer:
+            for batch in table.to_batches():
+                for payload in encoder.payloads(batch):
+                    await producer.ready()
+                    producer.send_nowait(payload)
+
+    It is itself a schema for ``Client.producer``, whose values are payloads already; brokers are
+    told its ``schema_info``. Raises ``ValueError`` where the columns do not fit the schema.
     """
 
     def __init__(self, info: SchemaInfo | None, columns: pa.Schema) -> None:
@@ -77,15 +85,15 @@ class PayloadEncoder:
             missing = [name for name in self._codec.required if name not in columns.names]
             if missing:
                 raise ValueError(f"the schema wants the fields {missing}, and there is no column")
-        # Types that never fit are refused before the first message.
+        # Types that never fit are refused now, and not with the first message.
         kind = pa.struct(list(columns)) if self._is_record else columns.types[0]
         self._codec.encode(pa.nulls(1, kind))
 
     def payloads(self, batch: pa.RecordBatch) -> list[bytes | None]:
-        """A payload for each row of the columns; ``None`` for a message without a value, which is
-        what a single column has where it is null.
+        """A payload for each row of the columns. Where a single column is null it is ``None``: the
+        message has a null value.
 
-        Raises ``ValueError`` for values that the schema has not.
+        Raises ``ValueError`` for values that do not fit the schema.
         """
         if not self._is_record:
             return self._codec.encode(batch.column(0))

@@ -8,7 +8,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from geminga.arrow.rows import BadRecords, ColumnSelection, RowOpener
+from geminga.arrow.rows import BadRecords, ColumnSelection, RowOpener, Rows
 from geminga.client import Client
 from geminga.consumers.entry_reader import EntryReader, RawEntry
 from geminga.crypto.decryption import PrivateKeyReader
@@ -16,11 +16,12 @@ from geminga.message_ids import LOG_START, LogPosition
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.topic_names import TopicName
 
-# Larger record batches no longer fit into a processor's cache, smaller ones cost more each.
+# Larger record batches no longer fit into a processor's cache, smaller ones cost more for each row.
 BATCH_ROWS = 8192
 BATCH_BYTES = 8 * 1024 * 1024
-# How far is looked for the beginning of a message in chunks: the chunks of others may lie between,
-# but a producer sends its own in a row. First so many entries, then so many times more.
+# How far before the start the reader looks for the beginning of a message in chunks: first so many
+# entries, then so many times more, up to a limit. Chunks of other producers may lie between, but a
+# producer sends the chunks of one message without others of its own between them.
 LOOK_BACK_ENTRIES = 256
 LOOK_BACK_FACTOR = 8
 LOOK_BACK_ENTRIES_MAX = 100_000
@@ -40,22 +41,28 @@ def read_batches(
     decryption: PrivateKeyReader | None = None,
     timeout_s: float = 60.0,
 ) -> RecordBatches:
-    """The messages of ``topic`` from ``start`` to ``end``, which is not included, as rows.
+    """Read the messages of ``topic`` from ``start`` to ``end``, which is not included, as rows:
 
-    The topic has no partitions, or is one partition of another; the range is that of
-    ``Client.entries``. Without a ``schema`` there is one column of bytes, ``value``; with one, the
-    columns of ``payload_fields``: ``schema=await client.schema(topic)`` has those of the topic's
-    newest. What was written with another version of it is read by Avro's rules of resolution.
+        schema = await client.schema("orders")
+        async for batch in read_batches(client, "orders", schema=schema):
+            ...
 
-    ``columns`` are names in the order in which they are wanted: what is not wanted is not made.
-    By default these are the payload's, then those of ``METADATA_FIELDS``. ``bad_records`` is what
-    becomes of messages that cannot be opened or decoded: with ``"fail"`` reading raises
-    ``UnreadableMessage``, with ``"permissive"`` they are rows without a value, whose column
-    ``__corrupt`` has the payload, with ``"drop"`` they are no rows.
+    - ``topic``: has no partitions, or is one partition of another; the range is that of
+      ``Client.entries``.
+    - ``schema``: makes the columns of ``payload_fields``; without one there is one column of bytes,
+      ``value``. Messages that were written with another version of the topic's schema are read by
+      Avro's rules of resolution.
+    - ``columns``: the names of the columns that are wanted, in their order; by default those of the
+      payload, then those of ``METADATA_FIELDS``. Other columns are not even made.
+    - ``bad_records``: what becomes of messages that cannot be opened or decoded. With ``"fail"``
+      reading raises ``UnreadableMessage``, with ``"permissive"`` they are rows without a value,
+      whose column ``__corrupt`` has the payload, with ``"drop"`` they are no rows.
+    - ``batch_rows``, ``batch_bytes``: a record batch ends with the entry that brings it to so many
+      rows or bytes of payloads. Where one ends, another reader can go on (``next_position``).
+    - ``decryption``: the private keys to read encrypted messages with.
+    - ``timeout_s``: reading raises ``TimeoutError`` when nothing came for so many seconds.
 
-    A record batch ends with the entry that brings it to ``batch_rows`` rows or ``batch_bytes``
-    bytes of payloads: where one ends, another reader can go on (``next_position``). Raises
-    ``ValueError`` for a column that there is not, or a schema that has no columns.
+    Raises ``ValueError`` for a column that does not exist, or a schema that has no columns.
     """
     if batch_rows < 1 or batch_bytes < 1:
         raise ValueError("batch_rows and batch_bytes are 1 at least")
@@ -76,7 +83,10 @@ async def read_table(
     decryption: PrivateKeyReader | None = None,
     timeout_s: float = 60.0,
 ) -> pa.Table:
-    """All rows of ``read_batches`` in one table. Raises what it raises, and what reading raises."""
+    """Read all rows of ``read_batches`` into one table, with the same parameters.
+
+    Raises what ``read_batches`` and reading its ``RecordBatches`` raise.
+    """
     batches = read_batches(
         client,
         topic,
@@ -94,7 +104,8 @@ async def read_table(
 
 
 class RecordBatches:
-    """Made by ``read_batches``: ``async for`` gives record batches, none of them empty.
+    """Record batches of a range of a topic, for ``async for``; none is empty. Made by
+    ``read_batches``.
 
     Closed at its end, by ``aclose``, by ``async with``, or by the client. Reading raises
     ``ClientError``, ``TimeoutError`` when nothing came for ``timeout_s``, and ``UnreadableMessage``
@@ -107,7 +118,7 @@ class RecordBatches:
         self.schema: pa.Schema = opener.schema
         """The columns of every batch."""
         self.next_position = opener.start
-        """Where reading goes on behind the batches that were given."""
+        """Where reading goes on behind the batches that were returned."""
         self._client = client
         self._opener = opener
         self._topic = str(opener.topic)
@@ -118,7 +129,7 @@ class RecordBatches:
 
     @property
     def first_position(self) -> LogPosition | None:
-        """The first entry that the topic has at or behind the start, as ``EntryReader`` has it."""
+        """The first entry that the topic has at or behind the start, as of ``EntryReader``."""
         return None if self._reader is None else self._reader.first_position
 
     def __aiter__(self) -> Self:
@@ -131,7 +142,7 @@ class RecordBatches:
                 self._topic, opener.start, opener.end, timeout_s=self._timeout_s
             )
         while not self._is_over:
-            rows = opener.rows()
+            rows = Rows(opener.topic)
             assert self._reader is not None
             while rows.count < self._batch_rows and rows.content_bytes < self._batch_bytes:
                 entries = await self._reader.read(
@@ -140,7 +151,13 @@ class RecordBatches:
                 if not entries:
                     await self.aclose()
                     break
-                await self._learn_schemas(entries)
+                # Versions of the schema first, each asked for once: the batch is made at a time
+                # when nothing can be awaited.
+                for entry in entries:
+                    version = opener.wanted_version(entry)
+                    if version is not None:
+                        writer = await self._client.schema(self._topic, version)
+                        opener.codec.learn(version, writer)
                 for entry in entries:
                     if opener.lacks_beginning(entry):
                         await self._find_beginning(entry)
@@ -151,17 +168,10 @@ class RecordBatches:
                 return batch
         raise StopAsyncIteration
 
-    async def _learn_schemas(self, entries: Sequence[RawEntry]) -> None:
-        """Ask for the schemas that these entries were written with, each once."""
-        for entry in entries:
-            version = self._opener.wanted_version(entry)
-            if version is not None:
-                self._opener.learn(version, await self._client.schema(self._topic, version))
-
     async def _find_beginning(self, entry: RawEntry) -> None:
-        """Look before the start for the chunks that a message began with.
+        """Look before the start for the first chunks of a message, of which this entry is another.
 
-        A message in chunks belongs to the range that its last chunk is in.
+        A message in chunks belongs to the range that has its last chunk.
         """
         assert entry.metadata is not None
         uuid, opener = entry.metadata.uuid, self._opener
@@ -180,11 +190,11 @@ class RecordBatches:
             if left <= 0:
                 opener.give_up(uuid, "its first chunk lies too far before the start of the range")
                 return
-        # It was trimmed, or its producer began in the midst of it: consumers get no such message.
+        # The beginning was trimmed, or its producer never sent it: consumers get no such message.
         opener.give_up(uuid, None)
 
     async def aclose(self) -> None:
-        """Leave the broker; no batch comes any more. Closing twice is harmless."""
+        """Leave the broker; iteration then ends. Closing twice is harmless."""
         self._is_over = True
         if self._reader is not None:
             await self._reader.close()
@@ -202,9 +212,9 @@ class RecordBatches:
 
 
 def _starts_before(end: LogPosition) -> Iterator[LogPosition]:
-    """Where to begin to read what lies before ``end``, further away each time.
+    """Positions before ``end`` from which to read up to it, further away each time.
 
-    Which ledgers a topic has is not known, but that older ones have lower ids.
+    The client does not know which ledgers a topic has, only that older ones have lower ids.
     """
     ledger_id, entry_id, _ = end
     distance = LOOK_BACK_ENTRIES

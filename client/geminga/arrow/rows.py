@@ -1,6 +1,6 @@
 """Makes rows of the messages in entries, and record batches of the rows.
 
-What cannot be opened or decoded becomes an error, a row without a value, or no row.
+A message that cannot be opened or decoded becomes an error, a row without a value, or no row.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import SystemClock
 
 BadRecords = Literal["fail", "permissive", "drop"]
-# What could not be read, in a row whose other columns of the payload are null.
+# The column with a payload that could not be read, in a row whose other payload columns are null.
 CORRUPT = pa.field("__corrupt", pa.binary())
 
-# Messages that come in chunks and are not whole yet; producers send the chunks of one in a row.
+# So many messages in chunks may be incomplete at the same time. A producer sends the chunks of one
+# message without others of its own between them.
 CHUNKED_MESSAGES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSelection:
-    """Which columns a reader wants: ``columns`` of messages with the schema ``info``."""
+    """Which columns a reader wants, and what becomes of messages that cannot be read."""
 
+    # The schema of the payloads; ``None`` for bytes.
     info: SchemaInfo | None
+    # Their names, in their order.
     columns: tuple[str, ...]
     bad_records: BadRecords
 
@@ -51,7 +54,7 @@ class ColumnSelection:
     def of(
         cls, info: SchemaInfo | None, columns: Sequence[str] | None, bad_records: BadRecords
     ) -> ColumnSelection:
-        """All columns by default. Raises ``ValueError`` for one that there is not."""
+        """All columns by default. Raises ``ValueError`` for one that does not exist."""
         if bad_records not in ("fail", "permissive", "drop"):
             raise ValueError(f"bad_records is fail, permissive or drop, and not {bad_records!r}")
         known = [*payload_fields(info).names, *METADATA_FIELDS]
@@ -65,7 +68,7 @@ class ColumnSelection:
 
     @property
     def payload_columns(self) -> list[str]:
-        """Those that are made of payloads."""
+        """The names of those that are made of payloads."""
         others = {CORRUPT.name, *METADATA_FIELDS}
         return [name for name in self.columns if name not in others]
 
@@ -78,63 +81,63 @@ class ColumnSelection:
 
 
 class Rows:
-    """Rows of one record batch, as they come.
+    """The rows of one record batch, while it is being filled.
 
-    Payloads stay in their entries until all are gathered at once, which copies them twice.
+    Payloads stay in the bodies of their entries until all are cut out at once, which copies them
+    twice; cutting them out one by one would make an object of each.
     """
 
     def __init__(self, topic: TopicName) -> None:
         self.metadata = MetadataRows(str(topic), topic.partition_index)
+        # The versions of the topic's schema, in the order of the rows.
         self.versions: list[VersionRun] = []
-        # Why rows have no value, and what they would have it of.
+        # Why rows have no value, and the payloads that could not be read; by row.
         self.errors: Errors = {}
         self.corrupt: dict[int, bytes | None] = {}
-        # What the entries hold, and how much it is together.
+        # Rows whose value is null, whatever their payload is.
+        self.null_rows: list[int] = []
+        # The bodies of entries, and how many bytes they have together.
         self._contents: list[bytes] = []
         self.content_bytes = 0
-        # The start and the end of each payload in the contents; null are the values of some rows.
+        # The start and the end of each payload in the joined bodies.
         self._bounds = array("i")
-        self._null_rows: list[int] = []
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """How many rows there are."""
         return self.metadata.count
 
     def add_content(self, content: bytes, bounds: array[int]) -> None:
-        """Payloads are in there, between such bounds, for rows that are added next."""
+        """Add the body of an entry, with the bounds of the payloads of its rows."""
         self._contents.append(content)
         self.content_bytes += len(content)
         self._bounds += bounds
 
-    def add_null(self, row: int) -> None:
-        """The value of that row is null; its payload is empty or anything."""
-        self._null_rows.append(row)
-
     def add_version(self, count: int, version: bytes | None) -> None:
-        """The next ``count`` rows are of that version of the schema."""
+        """Note the version of the schema of the next ``count`` rows."""
         if self.versions and self.versions[-1][1] == version:
             count += self.versions.pop()[0]
         self.versions.append((count, version))
 
     def payloads(self) -> pa.Array:
-        """The payloads of all rows."""
+        """The payloads of all rows, in one array."""
         if not self.count:
             return pa.array([], pa.binary())
-        # Between each two payloads there is what stands between them: they are every other one.
+        # Arrow has one bound between two values, which here are a payload and the bytes between it
+        # and the next one: payloads are every other value.
         buffers = [None, pa.py_buffer(self._bounds), pa.py_buffer(b"".join(self._contents))]
         pieces = pa.Array.from_buffers(pa.binary(), 2 * self.count - 1, buffers)
         places = array("i", range(0, 2 * self.count, 2))
-        if not self._null_rows:
+        if not self.null_rows:
             every_other = [None, pa.py_buffer(places)]
             return pieces.take(pa.Array.from_buffers(pa.int32(), self.count, every_other))
-        is_null = set(self._null_rows)
+        is_null = set(self.null_rows)
         wanted = [None if row in is_null else place for row, place in enumerate(places)]
         return pieces.take(pa.array(wanted, pa.int32()))
 
 
 class RowOpener:
-    """Makes rows of a topic's messages, without those before the start or behind the end."""
+    """Makes rows of a topic's messages, without those before ``start`` or behind ``end``."""
 
     def __init__(
         self,
@@ -150,19 +153,21 @@ class RowOpener:
         self.schema = wanted.schema
         self._wanted = wanted
         names = wanted.payload_columns
-        self._codec = codec_of(wanted.info, names)
+        self.codec = codec_of(wanted.info, names)
         self._decodes = bool(names)
-        # Chunks are read as fast as they come: they wait for others in the log, not in time.
+        # Without a time limit: the other chunks of a message are in the log, and need no waiting.
         self._chunks = PendingChunks(CHUNKED_MESSAGES_MAX, math.inf, SystemClock())
         decryptor = None if decryption is None else Decryptor(decryption)
         self._bodies = BodyOpener(self._chunks, decryptor)
-        # Messages that began before the start, and were looked for there: why they are no rows.
+        # Messages in chunks whose beginning was looked for before the start in vain, by uuid: with
+        # the reason why they are bad records, or ``None`` for those that are no messages at all.
         self._without_beginning: dict[str, str | None] = {}
 
     # ---- chunks of messages that began before the start
 
     def lacks_beginning(self, entry: RawEntry) -> bool:
-        """Is it a chunk of a message that began before the start, for all that is known?"""
+        """Is it a chunk of a message that may have begun before the start, which was not looked for
+        there yet?"""
         metadata = entry.metadata
         return (
             metadata is not None
@@ -173,7 +178,7 @@ class RowOpener:
         )
 
     def add_earlier(self, entry: RawEntry, uuid: str) -> None:
-        """An entry from before the start, which may have a chunk of that message."""
+        """Take in an entry from before the start, if it is the next chunk of this message."""
         metadata = entry.metadata
         if (
             metadata is not None
@@ -187,13 +192,15 @@ class RowOpener:
                 self.give_up(uuid, str(error))
 
     def give_up(self, uuid: str, reason: str | None) -> None:
-        """The message is no row: it has no beginning, or is a bad record for a ``reason``."""
+        """Leave out a message whose beginning was not found; with a ``reason`` it is a bad
+        record."""
         if len(self._without_beginning) >= CHUNKED_MESSAGES_MAX:
             del self._without_beginning[next(iter(self._without_beginning))]
         self._without_beginning[uuid] = reason
 
     def _opened(self, entry: RawEntry, metadata: MessageMetadata) -> Body | None:
-        """The body of an entry that is not plain; ``None`` for one that completes no message."""
+        """Decrypt and decompress the body of an entry, or complete a message in chunks; ``None``
+        for an entry that completes none."""
         if metadata.num_chunks_from_msg > 1:
             expected = self._chunks.next_chunk(metadata.uuid)
             is_last = metadata.chunk_id == metadata.num_chunks_from_msg - 1
@@ -203,36 +210,31 @@ class RowOpener:
                     raise UnreadableMessage(reason)
                 return None
             if 0 < metadata.chunk_id < expected:
-                return None  # its producer sent it again
+                return None  # a chunk that the producer sent twice
         return self._bodies.open(metadata, entry.payload[entry.body_start :], entry.position.entry)
 
     # ---- entries
 
-    def rows(self) -> Rows:
-        """None yet."""
-        return Rows(self.topic)
-
     def wanted_version(self, entry: RawEntry) -> bytes | None:
-        """The version of the schema that is to be learned before a batch has this entry."""
+        """The version of the schema that has to be learned (``codec``) before a batch that has this
+        entry is made; ``None`` if there is none."""
         metadata = entry.metadata
         if metadata is None or not self._decodes or not metadata.HasField("schema_version"):
             return None
         version = metadata.schema_version
-        return version if self._codec.wants(version) else None
-
-    def learn(self, version: bytes, writer: SchemaInfo | None) -> None:
-        """That version of the topic's schema; ``None`` if there is none."""
-        self._codec.learn(version, writer)
+        return version if self.codec.wants(version) else None
 
     def open(self, entry: RawEntry, rows: Rows) -> None:
-        """Add a row for each message of the entry. Raises ``UnreadableMessage``."""
+        """Add a row for each message of the entry. Raises ``UnreadableMessage`` where bad records
+        fail."""
         try:
             self._add(entry, rows)
         except (WireError, UnreadableMessage) as error:
-            self._refuse(entry, str(error), rows)
+            self._add_bad(entry, str(error), rows)
 
-    def _refuse(self, entry: RawEntry, reason: str, rows: Rows) -> None:
-        """An entry cannot be opened: how many messages it has is not known."""
+    def _add_bad(self, entry: RawEntry, reason: str, rows: Rows) -> None:
+        """Treat an entry that cannot be opened as one bad record: how many messages it has is not
+        known."""
         mode = self._wanted.bad_records
         if mode == "fail":
             raise UnreadableMessage(
@@ -241,7 +243,7 @@ class RowOpener:
         if mode == "permissive":
             rows.corrupt[rows.count] = entry.payload[entry.body_start :]
             rows.errors[rows.count] = reason
-            rows.add_null(rows.count)
+            rows.null_rows.append(rows.count)
             rows.add_content(b"", array("i", (rows.content_bytes,) * 2))
             rows.metadata.add_single(self._id(entry), entry.metadata)
             rows.add_version(1, None)
@@ -273,7 +275,7 @@ class RowOpener:
             return  # the start lies behind the only message of its entry
         else:
             if metadata.null_value:
-                rows.add_null(before)
+                rows.null_rows.append(before)
             base = rows.content_bytes
             rows.add_content(content, array("i", (base + start, base + len(content))))
             first = chunks[0] if chunks else None
@@ -293,6 +295,7 @@ class RowOpener:
         if not 0 < size <= BATCH_MESSAGES_MAX:
             raise UnreadableMessage(f"it is a batch of {size} messages")
         layout = batch_layout(content, start, size, rows.content_bytes)
+        # The range may begin or end within the batch, and compaction may have dropped messages.
         first, behind = 0, size
         if position == self.start.entry:
             first = max(0, self.start.batch_index)
@@ -306,14 +309,14 @@ class RowOpener:
             layout = layout.of(indexes)
         for place, single in layout.said.items():
             if single.null_value:
-                rows.add_null(rows.count + place)
+                rows.null_rows.append(rows.count + place)
         rows.add_content(content, layout.bounds)
         rows.metadata.add_batch(position, metadata, indexes, layout)
 
     # ---- record batches
 
     def batch(self, rows: Rows) -> pa.RecordBatch:
-        """The rows as columns. Raises ``UnreadableMessage`` where bad ones are to fail."""
+        """The rows as columns. Raises ``UnreadableMessage`` where bad records fail."""
         made = self._decoded(rows) if self._decodes else {}
         made |= {
             name: rows.metadata.column(name)
@@ -330,20 +333,21 @@ class RowOpener:
         return batch
 
     def _decoded(self, rows: Rows) -> dict[str, pa.Array]:
+        """The columns that are made of payloads, by their names."""
         column = rows.payloads()
-        if isinstance(self._codec, RawCodec):
+        if isinstance(self.codec, RawCodec):
             return {VALUE.name: column}
         payloads: list[bytes | None] = column.to_pylist()
-        if isinstance(self._codec, KeyValueCodec) and self._codec.is_separated:
+        if isinstance(self.codec, KeyValueCodec) and self.codec.is_separated:
             payloads = [
-                # Of a message without a value the value of the pair is null.
+                # A message with a null value is a pair whose value is null.
                 None if row in rows.errors else join(key, payload)
                 for row, (key, payload) in enumerate(
                     zip(rows.metadata.keys(), payloads, strict=True)
                 )
             ]
         errors: dict[int, str] = {}
-        column = self._codec.decode(payloads, errors, rows.versions)
+        column = self.codec.decode(payloads, errors, rows.versions)
         if errors and self._wanted.bad_records == "fail":
             row, reason = min(errors.items())
             encoded = rows.metadata.column("__messageId")[row].as_py()
