@@ -103,30 +103,31 @@ class Tls:
 
 def handshake_failed(host: str, error: ssl.SSLError) -> TlsFailed:
     """The error for a handshake that failed, which says what can be done about it."""
-    return TlsFailed(f"TLS with {host} failed: {_meaning(host, error)}")
-
-
-def _meaning(host: str, error: ssl.SSLError) -> str:
+    reason = (error.reason or str(error)).lower().replace("_", " ")
     if isinstance(error, ssl.SSLCertVerificationError):
+        # The client does not accept the broker's certificate.
+        meaning = f"its certificate is refused: {error.verify_message}"
         if error.verify_code in _OTHER_HOST:
-            return (
+            meaning = (
                 f"its certificate is for another host: connect by a name that the certificate "
                 f"holds instead of {host}, or set checks_hostname=False ({error.verify_message})"
             )
-        if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
-            return (
+        elif error.verify_code in (_EXPIRED, _NOT_YET_VALID):
+            meaning = (
                 "its certificate is not valid at this time: it has to be renewed, or a clock is "
                 f"wrong ({error.verify_message})"
             )
-        if error.verify_code in _UNKNOWN_ISSUERS:
-            return (
+        elif error.verify_code in _UNKNOWN_ISSUERS:
+            meaning = (
                 "its certificate is signed by an authority that is not trusted here: name the "
                 f"authority's certificate with trust_file ({error.verify_message})"
             )
-        return f"its certificate is refused: {error.verify_message}"
-    reason = (error.reason or str(error)).lower().replace("_", " ")
-    if "wrong version number" in reason or "record layer failure" in reason:
-        return f"no TLS is spoken there: use its TLS port, or a URL without TLS ({reason})"
-    if "alert" in reason:
-        return f"it refuses this client: {reason}; {CERTIFICATE_WANTED}"
-    return reason
+    elif "wrong version number" in reason or "record layer failure" in reason:
+        # The bytes that came are no TLS.
+        meaning = f"no TLS is spoken there: use its TLS port, or a URL without TLS ({reason})"
+    elif "alert" in reason:
+        # The broker ended the handshake, mostly for the client's certificate.
+        meaning = f"it refuses this client: {reason}; {CERTIFICATE_WANTED}"
+    else:
+        meaning = reason
+    return TlsFailed(f"TLS with {host} failed: {meaning}")

@@ -133,7 +133,7 @@ class Channels(Service):
         not. Raises ``TopicNotFound``, or the last ``ClientError`` when the time of an operation is
         over.
         """
-        return await self._retrying(lambda: self.lookup.partitions(str(topic), creates=creates))
+        return await self.retrying(lambda: self.lookup.partitions(str(topic), creates=creates))
 
     async def schema(self, topic: TopicName, version: bytes | None = None) -> api.Schema:
         """That version of a topic's schema, or the newest one; asks again while that may help.
@@ -141,9 +141,11 @@ class Channels(Service):
         Raises ``TopicNotFound`` where there is none, or the last ``ClientError`` when the time of
         an operation is over.
         """
-        return await self._retrying(lambda: self.lookup.schema(str(topic), version))
+        return await self.retrying(lambda: self.lookup.schema(str(topic), version))
 
-    async def _retrying(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    async def retrying(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """Ask until there is an answer, or an error that asking again cannot mend; raises the last
+        error when the time of an operation is over."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.options.connection.operation_timeout_s
         backoff = self.backoff()

@@ -85,7 +85,7 @@ class ConnectionPool(Service):
         if opening is None:
             if self._is_closed:
                 raise Closed("the client")
-            self._check_pace(route)
+            self._begin_attempt(route)
             opening = asyncio.get_running_loop().create_future()
             self._opening[route] = opening
             task = self.spawn(self._connect(route, opening), name=f"connect {route.address}")
@@ -93,7 +93,7 @@ class ConnectionPool(Service):
         # Several callers share the attempt: one that is cancelled must not end it for the others.
         return await asyncio.shield(opening)
 
-    def _check_pace(self, route: Route) -> None:
+    def _begin_attempt(self, route: Route) -> None:
         """Note that an attempt begins. Raises ``NotConnected`` where it is too early for one."""
         now_s = asyncio.get_running_loop().time()
         last = self._paces.get(route)

@@ -69,7 +69,7 @@ class TopicGroup:
         """
         self._channels.owners[self] = self.close
         try:
-            topics = await self._find_topics()
+            topics = await self._channels.retrying(self._find_topics)
             self._check_start(topics)
             await asyncio.gather(*self._openings(topics, self._spec))
             self.check_open()
@@ -89,21 +89,8 @@ class TopicGroup:
             raise ValueError(f"{len(topics)} topics have no message {start} in common to start at")
 
     async def _find_topics(self) -> list[TopicName]:
-        """The topics of the source, asked for until a broker answers or the time of an operation
-        is over."""
-        deadline_s = (
-            asyncio.get_running_loop().time()
-            + self._channels.options.connection.operation_timeout_s
-        )
-        backoff = self._channels.backoff()
-        while True:
-            try:
-                return await self._source.topics()
-            except ClientError as error:
-                if not error.retry or asyncio.get_running_loop().time() >= deadline_s:
-                    raise
-            await asyncio.sleep(backoff.next_s())
-            self.check_open()
+        self.check_open()  # the client may be closed between two attempts
+        return await self._source.topics()
 
     async def _refresh(self) -> None:
         """Ask again and again which topics there are, until the group ends."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from geminga.crypto.key_wrapping import unwrap
 from geminga.errors import DecryptionFailed, MissingExtra, UnreadableMessage
-from geminga_protocol.pulsar.api_pb2 import EncryptionKeys, MessageMetadata
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 
 # Unwrapped data keys are kept: unwrapping one takes a millisecond, and a producer uses the same for
 # hours. More producers than this at the same time are unlikely.
@@ -62,22 +62,19 @@ class Decryptor:
         reasons: list[str] = []
         for wrapped in metadata.encryption_keys:
             try:
-                opens = self._opens.get(wrapped.value) or self._unwrap(wrapped)
+                opens = self._opens.get(wrapped.value)
+                if opens is None:
+                    told = {pair.key: pair.value for pair in wrapped.metadata}
+                    data_key = unwrap(self._keys.private_key(wrapped.key, told), wrapped.value)
+                    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+                    opens = AESGCM(data_key).decrypt
+                    if len(self._opens) >= DATA_KEYS_KEPT_MAX:
+                        del self._opens[next(iter(self._opens))]
+                    self._opens[wrapped.value] = opens
                 return opens(metadata.encryption_param, body, None)
             except MissingExtra as error:
                 raise UnreadableMessage(str(error)) from error
             except Exception as error:  # noqa: BLE001  # a user's code, and errors of many kinds
                 reasons.append(f"{wrapped.key}: {error!r}")
         raise DecryptionFailed(f"none of its keys can be used ({', '.join(reasons)})")
-
-    def _unwrap(self, wrapped: EncryptionKeys) -> Opens:
-        """What opens bodies of a data key, kept for the next body."""
-        told = {pair.key: pair.value for pair in wrapped.metadata}
-        data_key = unwrap(self._keys.private_key(wrapped.key, told), wrapped.value)
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
-
-        opens: Opens = AESGCM(data_key).decrypt
-        if len(self._opens) >= DATA_KEYS_KEPT_MAX:
-            del self._opens[next(iter(self._opens))]
-        self._opens[wrapped.value] = opens
-        return opens
