@@ -84,7 +84,7 @@ class Message(Generic[ValueT_co]):
         self._single = single
 
     @property
-    def _said(self) -> MessageMetadata | SingleMessageMetadata:
+    def _own_metadata(self) -> MessageMetadata | SingleMessageMetadata:
         """The metadata of this message: those of the entry, or its own in a batch. Both classes
         have the same names for the fields that they share."""
         single = self._single
@@ -111,7 +111,7 @@ class Message(Generic[ValueT_co]):
     @property
     def is_null(self) -> bool:
         """Is the value null? On a compacted topic such a message deletes its key."""
-        return self._said.null_value
+        return self._own_metadata.null_value
 
     @property
     def id(self) -> MessageId:
@@ -157,7 +157,11 @@ class Message(Generic[ValueT_co]):
     @property
     def key(self) -> str | None:
         """The key, ``None`` without one. A key of bytes is given as Base64: see ``key_bytes``."""
-        return self._said.partition_key if self._said.HasField("partition_key") else None
+        return (
+            self._own_metadata.partition_key
+            if self._own_metadata.HasField("partition_key")
+            else None
+        )
 
     @property
     def key_bytes(self) -> bytes | None:
@@ -170,17 +174,19 @@ class Message(Generic[ValueT_co]):
     @property
     def is_key_text(self) -> bool:
         """Is the key text, and not bytes? True for a message without a key."""
-        return not self._said.partition_key_b64_encoded
+        return not self._own_metadata.partition_key_b64_encoded
 
     @property
     def ordering_key(self) -> bytes | None:
         """What Key_Shared subscriptions go by instead of the key, ``None`` without one."""
-        return self._said.ordering_key if self._said.HasField("ordering_key") else None
+        return (
+            self._own_metadata.ordering_key if self._own_metadata.HasField("ordering_key") else None
+        )
 
     @property
     def properties(self) -> Mapping[str, str]:
         """The properties that its producer set. Each access makes a new mapping."""
-        return {pair.key: pair.value for pair in self._said.properties}
+        return {pair.key: pair.value for pair in self._own_metadata.properties}
 
     @property
     def publish_time_ms(self) -> int:
@@ -195,7 +201,7 @@ class Message(Generic[ValueT_co]):
     @property
     def event_time_ms(self) -> int | None:
         """The event time that its producer set, or ``None``; in ms since 1970-01-01 UTC."""
-        return self._said.event_time if self._said.HasField("event_time") else None
+        return self._own_metadata.event_time if self._own_metadata.HasField("event_time") else None
 
     @property
     def event_time(self) -> datetime | None:
@@ -211,8 +217,10 @@ class Message(Generic[ValueT_co]):
     @property
     def sequence_id(self) -> int:
         """The sequence id that its producer gave it, by which topics deduplicate."""
-        said = self._said if self._said.HasField("sequence_id") else self._delivery.metadata
-        return said.sequence_id
+        metadata = self._own_metadata
+        if not metadata.HasField("sequence_id"):
+            metadata = self._delivery.metadata
+        return metadata.sequence_id
 
     @property
     def redelivery_count(self) -> int:

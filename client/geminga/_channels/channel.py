@@ -1,8 +1,8 @@
 """Channels: producers and consumers as brokers see them, kept attached to the owner of their topic.
 
 One task for each channel: look the owner up, connect, attach, wait until detached, and again.
-``ProducerChannel`` and ``ConsumerChannel`` know what a broker is told when they attach, and what
-happens then.
+``ProducerChannel`` and ``ConsumerChannel`` know the command by which they attach, and what happens
+once a broker has accepted it.
 """
 
 from __future__ import annotations
@@ -226,8 +226,8 @@ class Channel(ABC):
         self.error: ClientError | None = None
         # How often a broker has accepted the channel.
         self.attachments = 0
-        # Both are set by the owner, before ``open``: it is told why the channel ended, and asked to
-        # close it when the client closes.
+        # Both are set by the owner, before ``open``. The first is called with the reason when the
+        # channel ends, the second when the client closes, to close the channel.
         self.on_end: Callable[[ClientError], None] = lambda _: None
         self.on_close: Callable[[], Awaitable[None]] = self.close
         self._channels = channels
@@ -238,10 +238,11 @@ class Channel(ABC):
         self._run: asyncio.Task[object] | None = None
         # Done once a broker has accepted the channel for the first time, or it has ended.
         self._first: asyncio.Future[None] = self._loop.create_future()
-        # Set while a broker has accepted the channel; ``_asked`` is set before, while one is asked.
+        # Set while a broker has accepted the channel; ``_asked`` is set before that, as soon as the
+        # channel asks a broker to accept it.
         self._connection: Connection | None = None
         self._asked: Connection | None = None
-        # What requests that need a connection wait for, and what the task that attaches does.
+        # Requests wait for the first, the task that keeps the channel attached for the second.
         self._attached: asyncio.Event | None = None
         self._detached: asyncio.Future[None] | None = None
         # The next owner, where the last one named it: it needs no lookup, and no delay.
@@ -323,7 +324,7 @@ class Channel(ABC):
         if self._connection is not None:
             self._unregister(self._connection)
         self._connection = self._asked = None
-        self._wake_requests()  # they must hear that there will be no connection
+        self._wake_requests()  # so that they fail: there will be no connection
         if not self._first.done():
             self._first.set_exception(error)
             self._first.exception()  # the caller of ``open`` may be gone, which is no error

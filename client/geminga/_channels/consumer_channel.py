@@ -63,7 +63,7 @@ class KeySharedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerChannelOptions:
-    """What a broker is told of a consumer, and how much it sends ahead."""
+    """What SUBSCRIBE says about a consumer, and how much is sent to it ahead."""
 
     type: SubscriptionType = SubscriptionType.EXCLUSIVE
     # Chosen at random if it is ``None``.
@@ -152,7 +152,7 @@ class ConsumerChannel(Channel):
         # Says, at each attachment, behind which message a subscription begins that is not durable:
         # the broker forgets it with the connection.
         self.start: Callable[[], MessageIdData | None] = lambda: None
-        # What the broker is told of the schema.
+        # The schema that SUBSCRIBE carries.
         self.schema: api.Schema | None = None
         # Gets the entries.
         self.on_entry: EntryHandler = lambda _, __, ___, ____: None
@@ -260,7 +260,7 @@ class ConsumerChannel(Channel):
             self._connection.write(encode_command(command))
 
     def redeliver_all(self) -> None:
-        """Ask for everything again that was delivered and not acknowledged."""
+        """Have everything delivered again that was delivered and not acknowledged."""
         self.return_permits(self.on_reset())
         self.redeliver([])  # the command names none for all
 

@@ -34,7 +34,7 @@ ContextT = TypeVar("ContextT")
 
 @dataclass(frozen=True, slots=True)
 class ProducerChannelOptions:
-    """What a broker is told of a producer, and how long and how much the producer waits."""
+    """What PRODUCER says about a producer, and how much may be pending for how long."""
 
     # Chosen by the broker if it is ``None``.
     name: str | None = None

@@ -217,5 +217,5 @@ def _object(value: object) -> dict[str, Any]:
     return value
 
 
-# What a client asks, whichever way it asks.
+# Either way of asking brokers.
 TopicLookup = Lookup | HttpLookup

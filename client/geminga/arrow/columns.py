@@ -19,7 +19,7 @@ from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetada
 from geminga_protocol.pulsar.integers import encode_varint
 
 # Both have the same names for the fields that they share.
-Said = MessageMetadata | SingleMessageMetadata
+Metadata = MessageMetadata | SingleMessageMetadata
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 KEY, TOPIC, MESSAGE_ID = "__key", "__topic", "__messageId"
@@ -56,7 +56,7 @@ class MetadataRows:
         self._publish_times_us = array("q")
         # The metadata of rows that have more than a size and a key, and the keys of rows that have
         # just these; by row.
-        self._said: dict[int, Said] = {}
+        self._metadata: dict[int, Metadata] = {}
         self._keys: dict[int, bytes] = {}
         # Rows of entries whose metadata cannot be read.
         self._without: list[int] = []
@@ -81,7 +81,7 @@ class MetadataRows:
             self._without.append(self.count)
         else:
             self._publish_times_us.append(metadata.publish_time * US_A_MS)
-            self._said[self.count] = metadata
+            self._metadata[self.count] = metadata
         self.count += 1
 
     def add_batch(
@@ -109,8 +109,8 @@ class MetadataRows:
         if size:
             self._id_parts += (before, (behind + before).join(varints), behind)
         self._publish_times_us += array("q", (metadata.publish_time * US_A_MS,)) * size
-        for place, single in layout.said.items():
-            self._said[self.count + place] = single
+        for place, single in layout.singles.items():
+            self._metadata[self.count + place] = single
         for place, key in layout.keys.items():
             self._keys[self.count + place] = key
         self.count += size
@@ -126,15 +126,15 @@ class MetadataRows:
         keys: list[bytes | None] = [None] * self.count
         for row, short_key in self._keys.items():
             keys[row] = short_key
-        for row, said in self._said.items():
-            if said.HasField("partition_key"):
-                key = said.partition_key
-                is_bytes = said.partition_key_b64_encoded
+        for row, metadata in self._metadata.items():
+            if metadata.HasField("partition_key"):
+                key = metadata.partition_key
+                is_bytes = metadata.partition_key_b64_encoded
                 keys[row] = base64.b64decode(key) if is_bytes else key.encode()
         return keys
 
     def _key_column(self) -> pa.Array:
-        if not self._keys and not self._said:
+        if not self._keys and not self._metadata:
             return pa.nulls(self.count, pa.binary())
         return pa.array(self.keys(), pa.binary())
 
@@ -154,23 +154,27 @@ class MetadataRows:
 
     def _event_times(self) -> pa.Array:
         # 0 is the default of the field, and means that there is no event time.
-        times = {row: s.event_time * US_A_MS for row, s in self._said.items() if s.event_time}
+        times = {
+            row: each.event_time * US_A_MS
+            for row, each in self._metadata.items()
+            if each.event_time
+        }
         if not times:
             return pa.nulls(self.count, TIMESTAMP)
         return pa.array([times.get(row) for row in range(self.count)], TIMESTAMP)
 
     def _properties(self) -> pa.Array:
-        if not self._said:
+        if not self._metadata:
             none = pa.array([], pa.string())
             starts = [None, pa.py_buffer(bytes(4 * (self.count + 1)))]
             offsets = pa.Array.from_buffers(pa.int32(), self.count + 1, starts)
             return pa.MapArray.from_arrays(offsets, none, none)
         sizes = [0] * self.count
         pairs: list[tuple[str, str]] = []
-        for row, said in self._said.items():
-            if said.properties:
+        for row, metadata in self._metadata.items():
+            if metadata.properties:
                 # A name may be there twice: the last one counts, as in every client.
-                properties = {pair.key: pair.value for pair in said.properties}
+                properties = {pair.key: pair.value for pair in metadata.properties}
                 sizes[row] = len(properties)
                 pairs += properties.items()
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]

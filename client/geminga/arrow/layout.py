@@ -50,7 +50,9 @@ class BatchLayout:
     # The keys of messages whose metadata have nothing else, by their places in the batch.
     keys: dict[int, bytes] = field(default_factory=dict[int, bytes])
     # The metadata of messages that have more, by their places.
-    said: dict[int, SingleMessageMetadata] = field(default_factory=dict[int, SingleMessageMetadata])
+    singles: dict[int, SingleMessageMetadata] = field(
+        default_factory=dict[int, SingleMessageMetadata]
+    )
 
     def of(self, places: Sequence[int]) -> BatchLayout:
         """The layout of some of the messages, as if there were no others."""
@@ -59,8 +61,8 @@ class BatchLayout:
             layout.bounds += self.bounds[2 * old : 2 * old + 2]
             if old in self.keys:
                 layout.keys[place] = self.keys[old]
-            if old in self.said:
-                layout.said[place] = self.said[old]
+            if old in self.singles:
+                layout.singles[place] = self.singles[old]
         return layout
 
 
@@ -78,7 +80,7 @@ def batch_layout(buffer: bytes, start: int, count: int, base: int = 0) -> BatchL
         usual = _usual(buffer, position, end)
         if usual is None:
             metadata, payload, position = take_single(buffer, position, end)
-            layout.said[place] = metadata
+            layout.singles[place] = metadata
             add(base + position - len(payload))
             add(base + position)
             place += 1

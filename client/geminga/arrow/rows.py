@@ -302,12 +302,12 @@ class RowOpener:
         if self.end is not None and position == self.end.entry:
             behind = min(size, self.end.batch_index)
         indexes: Sequence[int] = range(first, behind)
-        said = layout.said
-        if any(single.compacted_out for single in said.values()):
-            indexes = [n for n in indexes if n not in said or not said[n].compacted_out]
+        singles = layout.singles
+        if any(single.compacted_out for single in singles.values()):
+            indexes = [n for n in indexes if n not in singles or not singles[n].compacted_out]
         if len(indexes) < size:
             layout = layout.of(indexes)
-        for place, single in layout.said.items():
+        for place, single in layout.singles.items():
             if single.null_value:
                 rows.null_rows.append(rows.count + place)
         rows.add_content(content, layout.bounds)

@@ -55,7 +55,7 @@ class LetterTopic:
     producer: ProducerOptions
 
 
-# Told that a message is stored as a letter (``None``), or the error for which it is not.
+# Called with a message and ``None`` when its letter is stored, or the error for which it is not.
 LetterCallback = Callable[[Message[Any], ClientError | None], None]
 
 
@@ -90,7 +90,7 @@ class LetterPublisher:
     # ---- dead letters
 
     def bury(self, message: Message[Any], callback: LetterCallback) -> bool:
-        """Have a message published to the dead-letter topic; ``callback`` is told how that ended.
+        """Have a message published to the dead-letter topic, and ``callback`` called afterwards.
 
         Says whether there is room for one more; ``callback`` is not called otherwise.
         """
@@ -197,7 +197,7 @@ class LetterPublisher:
 
 
 def publishes_to(policy: DeadLetterPolicy, subscription: str, topic: TopicName) -> bool:
-    """Does ``topic`` get dead letters of this subscription, from whichever topic they come?"""
+    """Is ``topic`` a dead-letter topic of this subscription, for messages of any topic?"""
     if policy.dead_letter_topic is not None:
         return topic == TopicName.parse(policy.dead_letter_topic).base
     return topic.local.endswith(f"-{subscription}{DEAD_LETTER_SUFFIX}")

@@ -27,7 +27,7 @@ TAG_BYTES = 16
 # As upstream's clients. Nonces are random: a key may encrypt 2^32 payloads before two alike are too
 # likely (NIST SP 800-38D), which is 300,000 payloads a second for so long.
 DATA_KEY_LIFETIME_S = 4 * 3600.0
-# A key reader that fails at a renewal is asked again after so long; the old key serves meanwhile.
+# After a failed renewal the next one is tried after so long; the old key is used until then.
 RENEWAL_RETRY_S = 60.0
 
 
@@ -71,7 +71,7 @@ class PublicKeys:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """Whom a producer encrypts for (``encryption`` of ``ProducerOptions``).
+    """For which readers a producer encrypts (``encryption`` of ``ProducerOptions``).
 
     Each owner of a key named in ``key_names`` can read the messages; ``keys`` finds these keys:
 

@@ -28,8 +28,8 @@ UNCOMPRESSED_POINT = 4
 def wrap(public_pem: bytes, data_key: bytes) -> bytes:
     """Wrap a data key for the owner of a public key in PEM.
 
-    Raises ``MissingExtra``, ``ValueError`` for what is no key, ``TypeError`` for one of another
-    kind.
+    Raises ``MissingExtra``, ``ValueError`` for bytes that are no key, ``TypeError`` for a key of
+    another kind.
     """
     try:
         from cryptography.hazmat.primitives import serialization

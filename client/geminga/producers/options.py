@@ -199,8 +199,8 @@ def attributes_of(
     event_time_ms = None if event_time is None else _ms_since_1970(event_time)
     # A copy: a message that leaves alone has its properties encoded only when it leaves, and its
     # user may change the mapping before that.
-    said = None if properties is None else dict(properties)
-    given = (key, ordering_key, said, event_time_ms, deliver_at_ms, replicate_to)
+    copied = None if properties is None else dict(properties)
+    given = (key, ordering_key, copied, event_time_ms, deliver_at_ms, replicate_to)
     return (None if given == NOTHING else MessageAttributes(*given)), sequence_id
 
 

@@ -45,7 +45,7 @@ _LOCAL_DATE_TIME = Struct(">qq")
 class _Primitive(Generic[ValueT]):
     """A schema that needs no definition: its type says everything."""
 
-    # What the broker's schema registry is told; the names are those of the Java client.
+    # The schema as the broker's registry has it; the names are those of the Java client.
     schema_info: ClassVar[SchemaInfo]
 
     def __repr__(self) -> str:

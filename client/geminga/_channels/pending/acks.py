@@ -30,7 +30,7 @@ WORD_MASK = (1 << WORD_BITS) - 1
 class Acks:
     """What to acknowledge, all or part of it in one command.
 
-    Of an entry with ``OpenIndexes``, the messages of its batch that are not open any more.
+    An entry with ``OpenIndexes`` is acknowledged in part: the messages that are no longer open.
     """
 
     # Everything up to this entry, which may itself be acknowledged in part.
@@ -60,7 +60,7 @@ class AckGroup:
         return len(self._individual) + (self._cumulative is not None)
 
     def acknowledge(self, position: Position, open_indexes: OpenIndexes | None = None) -> None:
-        """Acknowledge one entry, or what is not open of it."""
+        """Acknowledge one entry, or those of its messages that are not open."""
         if self._is_covered(position):
             return
         self._individual[position] = open_indexes
@@ -70,11 +70,11 @@ class AckGroup:
     def acknowledge_up_to(
         self, position: Position, open_indexes: OpenIndexes | None = None
     ) -> None:
-        """Acknowledge an entry, or what is not open of it, and all before it."""
+        """Acknowledge an entry, or those of its messages that are not open, and all before it."""
         if self._is_covered(position):
             return
         self._cumulative, self._cumulative_open = position, open_indexes
-        # What lies before the position needs no id of its own any more.
+        # Entries before the position no longer need ids of their own.
         if self._individual:
             kept = {other: left for other, left in self._individual.items() if other > position}
             self._individual = kept

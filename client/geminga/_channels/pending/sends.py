@@ -28,7 +28,7 @@ class PendingSend(Generic[ContextT]):
     context: ContextT
     # Of the last message, if the payload is a batch.
     highest_sequence_id: int = 0
-    # Why the broker does not store it, where it said so before it answered those in front.
+    # Why the broker refused it, if it did so before it confirmed those in front.
     refusal: ClientError | None = None
 
 

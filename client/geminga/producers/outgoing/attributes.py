@@ -60,7 +60,7 @@ class MessageAttributes:
         )
         if is_usual and (self.key is None or isinstance(self.key, str)):
             # HOT: encoded by hand, as nearly all attributes are. Two properties take 0.9 us instead
-            # of 2.4. What is no text is left to protobuf, which takes UTF-8 bytes for text.
+            # of 2.4. Values of other types are left to protobuf, which also takes UTF-8 bytes.
             with suppress(TypeError):
                 encoded = _encode_properties(self.properties.items()) if self.properties else b""
                 return encoded if self.key is None else encoded + _encode_key(self.key)
@@ -134,7 +134,7 @@ def encode_attributes(
     messages have a null value. Equal attributes give equal bytes: properties are sorted by name.
 
     Raises ``ValueError`` for a time before 1970, which messages cannot have, ``AttributeError`` or
-    ``UnicodeEncodeError`` for what is no text.
+    ``UnicodeEncodeError`` for keys and properties that are no text.
     """
     # Column by column: a key alone takes 0.35 us a message, where ``MessageAttributes`` takes 1.1
     # (CPython 3.11).
@@ -145,25 +145,25 @@ def encode_attributes(
         encoded = [_encode_properties(sorted(each.items())) if each else b"" for each in properties]
     if keys is not None:
         encoded = [
-            said if key is None else said + _encode_key(key)
-            for said, key in zip(encoded, keys, strict=True)
+            fields if key is None else fields + _encode_key(key)
+            for fields, key in zip(encoded, keys, strict=True)
         ]
     if event_times_ms is not None:
         if min((time or 0 for time in event_times_ms), default=0) < 0:
             raise ValueError("an event time is not before 1970")
         encoded = [
-            said + b"\x28" + encode_varint(time) if time else said
-            for said, time in zip(encoded, event_times_ms, strict=True)
+            fields + b"\x28" + encode_varint(time) if time else fields
+            for fields, time in zip(encoded, event_times_ms, strict=True)
         ]
     if keys is not None:
         encoded = [
-            said + KEY_IS_BASE64 if isinstance(key, bytes) else said
-            for said, key in zip(encoded, keys, strict=True)
+            fields + KEY_IS_BASE64 if isinstance(key, bytes) else fields
+            for fields, key in zip(encoded, keys, strict=True)
         ]
     if are_null is not None:
         encoded = [
-            said + IS_NULL if is_null else said
-            for said, is_null in zip(encoded, are_null, strict=True)
+            fields + IS_NULL if is_null else fields
+            for fields, is_null in zip(encoded, are_null, strict=True)
         ]
     return encoded
 
@@ -177,9 +177,9 @@ def _encode_properties(properties: Iterable[tuple[str, str]]) -> bytes:
     """Encode ``properties``; raises ``TypeError`` or ``UnicodeEncodeError`` for what is no text."""
     parts: list[bytes] = []
     for name, value in properties:
-        text, said = str.encode(name), str.encode(value)
-        sizes = encode_varint(len(text)), encode_varint(len(said))
-        pair = b"".join((b"\x0a", sizes[0], text, b"\x12", sizes[1], said))
+        text, content = str.encode(name), str.encode(value)
+        sizes = encode_varint(len(text)), encode_varint(len(content))
+        pair = b"".join((b"\x0a", sizes[0], text, b"\x12", sizes[1], content))
         parts += (b"\x0a", encode_varint(len(pair)), pair)
     return b"".join(parts)
 
