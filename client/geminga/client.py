@@ -8,7 +8,7 @@ from datetime import datetime
 from random import Random
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from geminga._channels.channel import Access, Channels, ClientOptions
+from geminga._channels.registry import Access, Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
 from geminga._transport.lookup import TopicsMode
 from geminga.authentication import Authentication, MutualTls

@@ -157,11 +157,8 @@ class Message(Generic[ValueT_co]):
     @property
     def key(self) -> str | None:
         """The key, ``None`` without one. A key of bytes is given as Base64: see ``key_bytes``."""
-        return (
-            self._own_metadata.partition_key
-            if self._own_metadata.HasField("partition_key")
-            else None
-        )
+        metadata = self._own_metadata
+        return metadata.partition_key if metadata.HasField("partition_key") else None
 
     @property
     def key_bytes(self) -> bytes | None:
@@ -179,9 +176,8 @@ class Message(Generic[ValueT_co]):
     @property
     def ordering_key(self) -> bytes | None:
         """What Key_Shared subscriptions go by instead of the key, ``None`` without one."""
-        return (
-            self._own_metadata.ordering_key if self._own_metadata.HasField("ordering_key") else None
-        )
+        metadata = self._own_metadata
+        return metadata.ordering_key if metadata.HasField("ordering_key") else None
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -201,7 +197,8 @@ class Message(Generic[ValueT_co]):
     @property
     def event_time_ms(self) -> int | None:
         """The event time that its producer set, or ``None``; in ms since 1970-01-01 UTC."""
-        return self._own_metadata.event_time if self._own_metadata.HasField("event_time") else None
+        metadata = self._own_metadata
+        return metadata.event_time if metadata.HasField("event_time") else None
 
     @property
     def event_time(self) -> datetime | None:

@@ -22,8 +22,8 @@ from geminga import (
     MessageId,
     Producer,
 )
-from geminga._channels.channel import Channels, ClientOptions
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
+from geminga._channels.registry import Channels, ClientOptions
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
 from geminga_protocol.pulsar.integers import signed
 from geminga_protocol.pulsar.payload import open_payload

@@ -29,7 +29,7 @@ VALUES = "judges values alone: nothing fails, moves or waits there"
 WIRE = "bytes that nobody sends who keeps to the protocol"
 
 UNREACHABLE: dict[str, str] = {
-    "geminga._channels.channel:Channels.__init__": MISUSE,
+    "geminga._channels.registry:Channels.__init__": MISUSE,
     "geminga._channels.pending.sends": WIRE,
     "geminga._channels.producer_channel:ProducerChannel._answer": CODE,
     "geminga._channels.producer_channel:ProducerChannel._settle": WIRE,

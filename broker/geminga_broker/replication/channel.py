@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga._channels.channel import Channel, Channels
+from geminga._channels.channel import Channel
 from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
+from geminga._channels.registry import Channels
 from geminga.errors import refusal
 from geminga_broker.managed_ledger.positions import Position
 from geminga_protocol.pulsar import api_pb2 as api

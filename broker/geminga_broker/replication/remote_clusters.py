@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
 
-from geminga._channels.channel import Access, Channels, ClientOptions
+from geminga._channels.registry import Access, Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
 from geminga.errors import ClientError
 from geminga.tls import Tls

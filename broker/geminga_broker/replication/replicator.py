@@ -18,8 +18,8 @@ from enum import Enum
 from itertools import count
 from random import Random
 
-from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannelOptions
+from geminga._channels.registry import Channels
 from geminga.errors import ClientError, TopicNotFound
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from geminga._channels.channel import Channel, Channels
+from geminga._channels.channel import Channel
 from geminga._channels.pending.acks import (
     ACK_IDS_MAX,
     AckGroup,
@@ -19,6 +19,7 @@ from geminga._channels.pending.acks import (
     Position,
     ack_set,
 )
+from geminga._channels.registry import Channels
 from geminga._transport.connection import Connection
 from geminga.errors import ClientError, Closed
 from geminga_protocol.pulsar import api_pb2 as api

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from geminga._channels.channel import Channel, Channels
+from geminga._channels.channel import Channel
 from geminga._channels.pending.sends import PendingSend, PendingSends, ReceiptOutOfOrder
+from geminga._channels.registry import Channels
 from geminga._transport.connection import Connection
 from geminga._transport.requests import LATE_S
 from geminga.errors import ClientError, SendTimedOut, refusal

@@ -61,15 +61,16 @@ class ProducerHandler(Protocol):
     """A producer as its connection knows it."""
 
     def receipt(self, receipt: api.CommandSendReceipt) -> None:
-        """A message is stored."""
+        """Take the receipt of a message that is stored."""
         ...
 
     def send_error(self, error: api.CommandSendError) -> None:
-        """A message is not stored."""
+        """Take the error of a message that is not stored."""
         ...
 
     def detached(self, connection: Connection, broker_url: str | None) -> None:
-        """The broker let go of it (and may name the next one), or the connection broke."""
+        """Note that the broker closed the producer, and which broker is next if it named one; or
+        that the connection broke."""
         ...
 
 
@@ -77,19 +78,20 @@ class ConsumerHandler(Protocol):
     """A consumer as its connection knows it."""
 
     def delivered(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> None:
-        """An entry came; its payload is ``buffer[start:end]``."""
+        """Take an entry, whose payload is ``buffer[start:end]``."""
         ...
 
     def active_changed(self, *, is_active: bool) -> None:
-        """A Failover subscription chose this consumer, or another."""
+        """Note whether a Failover subscription chose this consumer or another one."""
         ...
 
     def reached_end(self) -> None:
-        """The topic is terminated, and everything was delivered."""
+        """Note that the topic is terminated, and everything was delivered."""
         ...
 
     def detached(self, connection: Connection, broker_url: str | None) -> None:
-        """The broker let go of it (and may name the next one), or the connection broke."""
+        """Note that the broker closed the consumer, and which broker is next if it named one; or
+        that the connection broke."""
         ...
 
 
@@ -184,7 +186,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The stream is open, and secured where it has to be: begin the handshake."""
         if self._closed.done():
-            return  # with TLS, the stream may break between securing it and this
+            return  # with TLS, the stream may break after it is secured and before this call
         self._transport = cast(asyncio.Transport, transport)
         connect = api.CommandConnect(
             client_version=features.CLIENT_VERSION,
@@ -246,7 +248,8 @@ class Connection(asyncio.Protocol):
     # ---- writing
 
     def write(self, *frames: bytes | memoryview) -> None:
-        """Send whole frames, at the end of this turn of the loop; lost if the connection is."""
+        """Send whole frames at the end of this turn of the loop. On a connection that breaks or is
+        closed they are lost: the channel of a producer keeps its own, and sends them again."""
         if self._transport is None:
             return
         if not self._outgoing:
@@ -264,10 +267,10 @@ class Connection(asyncio.Protocol):
         frames.clear()
 
     async def request(self, command: BaseCommand) -> BaseCommand:
-        """Send a command that is answered, and wait for the answer.
+        """Send a command with a request id, which is set here, and wait for its answer.
 
-        Sets the command's request id. Raises ``BrokerRefused``, ``RequestTimedOut``,
-        ``RequestTooLarge``, ``TooManyRequests`` or ``ConnectionLost``.
+        Raises ``BrokerRefused``, ``RequestTimedOut``, ``RequestTooLarge``, ``TooManyRequests`` or
+        ``ConnectionLost``.
         """
         if self._transport is None:
             raise ConnectionLost(f"the connection to {self.address} is closed")
@@ -281,6 +284,7 @@ class Connection(asyncio.Protocol):
             self.write(encoded)
             return await answer
         finally:
+            # A caller that is cancelled leaves nothing behind; an answer that comes is dropped.
             self._requests.forget(request_id)
 
     def tell(self, command: BaseCommand) -> None:
@@ -297,8 +301,9 @@ class Connection(asyncio.Protocol):
     # ---- reading
 
     def data_received(self, data: bytes) -> None:
-        """Handle every frame that is whole now."""
+        """Handle every frame that is complete now."""
         self._is_heard = True
+        # Payloads are not cut out here: a handler takes what it needs of the buffer.
         try:
             buffer, bounds = self._frames.feed(data)
             for start, end in bounds:

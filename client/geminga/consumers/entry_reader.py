@@ -12,9 +12,9 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
-from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
 from geminga._channels.pending.acks import Position
+from geminga._channels.registry import Channels
 from geminga.consumers.incoming.entries import BATCH_MESSAGES_MAX
 from geminga.errors import ClientError
 from geminga.lifecycle import AsyncClosable

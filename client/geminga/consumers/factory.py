@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from geminga._channels.channel import Channels
+from geminga._channels.registry import Channels
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.dead_letters import (
     LetterPublisher,

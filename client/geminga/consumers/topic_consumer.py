@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel
 from geminga._channels.pending.acks import AckGroup, OpenIndexes, Position, ack_set
+from geminga._channels.registry import Channels
 from geminga.consumers.dead_letters import LetterPublisher
 from geminga.consumers.incoming.chunks import PendingChunks
 from geminga.consumers.incoming.entries import Entry, EntryOpener

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from geminga._channels.channel import Channels
+from geminga._channels.registry import Channels
 from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
 from geminga.consumers.topic_consumer import SubscriptionSpec, TopicConsumer
 from geminga.consumers.topic_sources import TopicSource

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from geminga._channels.channel import Channels
+from geminga._channels.registry import Channels
 from geminga.errors import ClientError
 from geminga.lifecycle import AsyncClosable
 from geminga.message_ids import MessageId

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from geminga._channels.channel import Channels
+from geminga._channels.registry import Channels
 from geminga.errors import ClientError, ProducerQueueFull, SendTimedOut
 from geminga.message_ids import MessageId
 from geminga.producers.options import MessageOptions, ProducerSettings, attributes_of

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannel
+from geminga._channels.registry import Channels
 from geminga.compression import compressor
 from geminga.crypto.encryption import TAG_BYTES, Encryptor
 from geminga.errors import ClientError, Closed, MessageTooLarge

@@ -120,7 +120,7 @@ async def test_what_is_closed_is_forgotten(client: Client) -> None:
         await (await client.producer("orders")).close()
         await (await client.consumer("orders", "s", type="shared")).close()
     await asyncio.sleep(0)
-    assert not client._channels._channels
+    assert not client._channels._closes
     assert not client._channels.owners
 
 

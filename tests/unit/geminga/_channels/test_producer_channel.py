@@ -25,8 +25,8 @@ from geminga import (
     SendTimedOut,
     TopicTerminated,
 )
-from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
+from geminga._channels.registry import Channels
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageIdData

@@ -12,8 +12,8 @@ from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
 from tests.unit.geminga_broker.replication.conftest import REMOTE
 
-from geminga._channels.channel import Access
 from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
+from geminga._channels.registry import Access
 from geminga.errors import InvalidServiceUrl
 from geminga.tls import Tls
 from geminga_broker.replication import remote_clusters
