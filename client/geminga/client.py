@@ -93,8 +93,10 @@ def connect(
     Raises ``InvalidServiceUrl``, and ``ValueError`` or ``TypeError`` for options that are out of
     range or contradict each other.
     """
+    # Before anything is opened: what cannot work is an error here, and not at the first connection.
     if isinstance(authentication, MutualTls) and (tls is None or tls.certificate_file is None):
         raise ValueError("MutualTls() needs tls=Tls(certificate_file=...), which says who you are")
+    # Callers without types pass a token as text, or a class instead of an instance.
     if authentication is not None and not hasattr(authentication, "exchange"):
         raise TypeError("authentication is a method, such as Token(...), MutualTls() or Basic(...)")
     more_than_0 = {
@@ -108,9 +110,9 @@ def connect(
     }
     for name, number in more_than_0.items():
         if number <= 0:
-            raise ValueError(f"{name} is more than 0, and not {number}")
+            raise ValueError(f"{name} must be more than 0, not {number}")
     if reconnect_timeout_s is not None and reconnect_timeout_s <= 0:
-        raise ValueError("reconnect_timeout_s is None or more than 0")
+        raise ValueError("reconnect_timeout_s must be None or more than 0")
     connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
     channels = Channels(
         service_url,
@@ -207,6 +209,7 @@ class Client(AsyncClosable):
         Opening raises what opening a ``producer`` raises, ``ProducerBusy`` where another producer
         has the name, and ``ValueError`` for a topic that has partitions.
         """
+        # Without batching of its own: the program alone says where an entry begins and ends.
         settings = replace(ProducerSettings.of(options, schema), batching=None)
         return Opening(self._open_entry_producer(topic, settings))
 

@@ -44,6 +44,7 @@ def compressor(name: CompressionName) -> Compressor | None:
         raise ValueError(f"{name!r} is no compression: none, lz4, zlib, zstd or snappy")
     cramjam = _cramjam(name)
     if name == "lz4":
+        # The size is in the metadata of the payload, and not in front of the block.
         compress_block = cramjam.lz4.compress_block
         return Compressor(api.LZ4, lambda body: bytes(compress_block(body, store_size=False)))
     if name == "zstd":

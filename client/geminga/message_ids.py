@@ -151,7 +151,7 @@ LOG_START = LogPosition(-1, -1)
 
 
 def to_proto(message_id: MessageId) -> MessageIdData:
-    """The id as commands carry it."""
+    """The id as commands carry it; without a partition or a batch index the fields are left out."""
     proto = MessageIdData(
         ledgerId=unsigned(message_id.ledger_id), entryId=unsigned(message_id.entry_id)
     )

@@ -72,16 +72,10 @@ class Producer(_Closable, Generic[ValueT]):
     def __init__(self, loop: LoopThread, producer: producers.Producer[ValueT]) -> None:
         self._loop = loop
         self._producer = producer
-
-    @property
-    def topic(self) -> str:
+        self.topic = producer.topic
         """The whole name of the topic."""
-        return self._producer.topic
-
-    @property
-    def name(self) -> str:
+        self.name = producer.name
         """The producer's name, chosen by the broker if the options have none."""
-        return self._producer.name
 
     @property
     def last_sequence_id(self) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from geminga.arrow.kinds import LOCAL_US, TIME, UTC_US, definition_of
+from geminga.arrow.kinds import LOCAL_US, TIME, UTC_US
 from geminga.arrow.payloads import KeyValueCodec, codec_of
 from geminga.arrow.records import RecordCodec
 from geminga.schemas.avro import AvroSchema
@@ -56,6 +56,68 @@ def payload_schema(columns: pa.Schema, kind: PayloadKind = "auto") -> SchemaInfo
     if kind == "json":
         return JsonSchema(object, definition=definition).schema_info
     return AvroSchema(object, definition=definition).schema_info
+
+
+# Avro's types of columns.
+_AVRO_TYPES: Mapping[pa.DataType, Any] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    TIME: {"type": "long", "logicalType": "time-micros"},
+    UTC_US: {"type": "long", "logicalType": "timestamp-micros"},
+    LOCAL_US: {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+def definition_of(fields: pa.Schema | pa.StructType, name: str) -> Any:  # noqa: ANN401 - JSON
+    """Avro's definition of a record with these columns; nested records have their columns' names.
+
+    Columns that may be null become unions with null, which is their default: messages that were
+    written before such a column was added have null in it. Raises ``ValueError`` for a type that
+    Avro does not have.
+    """
+    described: list[Any] = []
+    for field in fields:
+        kind = _type_of(field.type, f"{name}.{field.name}")
+        if field.nullable:
+            described.append({"name": field.name, "type": ["null", kind], "default": None})
+        else:
+            described.append({"name": field.name, "type": kind})
+    space, _, last = name.rpartition(".")
+    made = {"type": "record", "name": last, "fields": described}
+    return {**made, "namespace": space} if space else made
+
+
+def _type_of(kind: pa.DataType, where: str) -> Any:  # noqa: ANN401 - JSON
+    def may_be_null(field: pa.Field) -> Any:  # noqa: ANN401 - JSON
+        inner = _type_of(field.type, where)
+        return ["null", inner] if field.nullable else inner
+
+    if kind in _AVRO_TYPES:
+        return _AVRO_TYPES[kind]
+    if pa.types.is_timestamp(kind):
+        return _AVRO_TYPES[LOCAL_US if kind.tz is None else UTC_US]
+    if pa.types.is_time(kind):
+        return _AVRO_TYPES[TIME]
+    if pa.types.is_decimal(kind):
+        logical = {"precision": kind.precision, "scale": kind.scale}
+        return {"type": "bytes", "logicalType": "decimal", **logical}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return {"type": "array", "items": may_be_null(kind.value_field)}
+    if pa.types.is_map(kind) and kind.key_type in (pa.string(), pa.large_string()):
+        return {"type": "map", "values": may_be_null(kind.item_field)}
+    if pa.types.is_struct(kind):
+        return definition_of(kind, where)
+    raise ValueError(f"the column {where.partition('.')[2]} is of type {kind}, which Avro has not")
 
 
 class PayloadEncoder:

@@ -1,4 +1,4 @@
-"""Avro's types as Arrow's and back, for the definitions of AVRO and JSON schemas.
+"""Avro's types as Arrow's, for the definitions of AVRO and JSON schemas.
 
 ==============================  =================================================================
 null in a union                 the column may be null (all of them may, for messages without value)
@@ -227,6 +227,7 @@ def record_of(kinds: Mapping[str, Kind], definition: Definition) -> Kind:
         return pa.struct([(name, which(kind)) for name, kind in kinds.items()])
 
     def each(which: Callable[[Kind], Convert | None]) -> Convert | None:
+        # Only the fields that need it are converted, and no record is copied where none does.
         converts = {name: convert for name, kind in kinds.items() if (convert := which(kind))}
         if not converts:
             return None
@@ -256,6 +257,8 @@ def record_of(kinds: Mapping[str, Kind], definition: Definition) -> Kind:
 
 
 def _list_of(items: Kind) -> Kind:
+    """The kind of an array: its converters convert each item that is not null."""
+
     def each(convert: Convert | None) -> Convert | None:
         if convert is None:
             return None
@@ -271,6 +274,8 @@ def _list_of(items: Kind) -> Kind:
 
 
 def _map_of(values: Kind) -> Kind:
+    """The kind of a map: its converters convert each value that is not null."""
+
     def load(convert: Convert | None) -> Convert | None:
         if convert is None:
             return None
@@ -278,7 +283,7 @@ def _map_of(values: Kind) -> Kind:
 
     def dump(convert: Convert | None) -> Convert:
         if convert is None:
-            return dict  # Arrow gives pairs
+            return dict  # Arrow has pairs, JSON and Avro want a mapping
         return lambda pairs: {k: None if v is None else convert(v) for k, v in pairs}
 
     return Kind(
@@ -308,6 +313,7 @@ def _members(kinds: Sequence[Kind]) -> Kind:
     names = [f"member{number}" for number in range(len(kinds))]
     tests = [_accepts(kind) for kind in kinds]
 
+    # From a value to the struct, and back.
     def load(which: Callable[[Kind], Convert | None]) -> Convert:
         converts = [which(kind) for kind in kinds]
 
@@ -360,66 +366,3 @@ def _accepts(kind: Kind) -> Callable[[Any], bool]:
     if pa.types.is_map(stored):
         return lambda value: isinstance(value, dict)
     return lambda value: isinstance(value, list)
-
-
-# ---- definitions of columns
-
-_NAMES: Mapping[pa.DataType, Definition] = {
-    pa.bool_(): "boolean",
-    pa.int8(): "int",
-    pa.int16(): "int",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.binary(): "bytes",
-    pa.large_binary(): "bytes",
-    pa.date32(): {"type": "int", "logicalType": "date"},
-    TIME: {"type": "long", "logicalType": "time-micros"},
-    UTC_US: {"type": "long", "logicalType": "timestamp-micros"},
-    LOCAL_US: {"type": "long", "logicalType": "local-timestamp-micros"},
-}
-
-
-def definition_of(fields: pa.Schema | pa.StructType, name: str) -> Definition:
-    """Avro's definition of a record with these columns; nested records have their columns' names.
-
-    Columns that may be null become unions with null, which is their default: messages that were
-    written before such a column was added have null in it. Raises ``ValueError`` for a type that
-    Avro does not have.
-    """
-    described: list[Definition] = []
-    for field in fields:
-        kind = _type_of(field.type, f"{name}.{field.name}")
-        if field.nullable:
-            described.append({"name": field.name, "type": ["null", kind], "default": None})
-        else:
-            described.append({"name": field.name, "type": kind})
-    space, _, last = name.rpartition(".")
-    made = {"type": "record", "name": last, "fields": described}
-    return {**made, "namespace": space} if space else made
-
-
-def _type_of(kind: pa.DataType, where: str) -> Definition:
-    def may_be_null(field: pa.Field) -> Definition:
-        inner = _type_of(field.type, where)
-        return ["null", inner] if field.nullable else inner
-
-    if kind in _NAMES:
-        return _NAMES[kind]
-    if pa.types.is_timestamp(kind):
-        return _NAMES[LOCAL_US if kind.tz is None else UTC_US]
-    if pa.types.is_time(kind):
-        return _NAMES[TIME]
-    if pa.types.is_decimal(kind):
-        logical = {"precision": kind.precision, "scale": kind.scale}
-        return {"type": "bytes", "logicalType": "decimal", **logical}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return {"type": "array", "items": may_be_null(kind.value_field)}
-    if pa.types.is_map(kind) and kind.key_type in (pa.string(), pa.large_string()):
-        return {"type": "map", "values": may_be_null(kind.item_field)}
-    if pa.types.is_struct(kind):
-        return definition_of(kind, where)
-    raise ValueError(f"the column {where.partition('.')[2]} is of type {kind}, which Avro has not")

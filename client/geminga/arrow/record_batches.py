@@ -65,7 +65,7 @@ def read_batches(
     Raises ``ValueError`` for a column that does not exist, or a schema that has no columns.
     """
     if batch_rows < 1 or batch_bytes < 1:
-        raise ValueError("batch_rows and batch_bytes are 1 at least")
+        raise ValueError("batch_rows and batch_bytes must be at least 1")
     wanted = ColumnSelection.of(schema, columns, bad_records)
     opener = RowOpener(TopicName.parse(topic), start, end, wanted, decryption)
     return RecordBatches(client, opener, (batch_rows, batch_bytes), timeout_s)
@@ -137,6 +137,7 @@ class RecordBatches:
 
     async def __anext__(self) -> pa.RecordBatch:
         opener = self._opener
+        # Opened with the first batch, since nothing can be awaited where this object is made.
         if self._reader is None and not self._is_over:
             self._reader = await self._client.entries(
                 self._topic, opener.start, opener.end, timeout_s=self._timeout_s

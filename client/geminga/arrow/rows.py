@@ -56,7 +56,7 @@ class ColumnSelection:
     ) -> ColumnSelection:
         """All columns by default. Raises ``ValueError`` for one that does not exist."""
         if bad_records not in ("fail", "permissive", "drop"):
-            raise ValueError(f"bad_records is fail, permissive or drop, and not {bad_records!r}")
+            raise ValueError(f"bad_records must be fail, permissive or drop, not {bad_records!r}")
         known = [*payload_fields(info).names, *METADATA_FIELDS]
         if bad_records == "permissive":
             known.append(CORRUPT.name)

@@ -45,6 +45,10 @@ class Consumer(AsyncClosable, Generic[ValueT]):
     """
 
     def __init__(self, topics: TopicGroup, queue: ReceiverQueue, spec: SubscriptionSpec) -> None:
+        self.subscription = spec.subscription
+        """The name of the subscription."""
+        self.name = spec.settings.name or ""
+        """The consumer's name, random if the options have none."""
         self._topics = topics
         self._queue = queue
         self._spec = spec
@@ -53,16 +57,6 @@ class Consumer(AsyncClosable, Generic[ValueT]):
     def topics(self) -> list[str]:
         """The whole names of its current topics, each partition by itself, sorted."""
         return sorted(name for name, topic in self._topics.by_topic.items() if topic.is_open)
-
-    @property
-    def subscription(self) -> str:
-        """The name of the subscription."""
-        return self._spec.subscription
-
-    @property
-    def name(self) -> str:
-        """The consumer's name, random if the options have none."""
-        return self._spec.settings.name or ""
 
     @property
     def is_connected(self) -> bool:

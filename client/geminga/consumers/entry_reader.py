@@ -96,7 +96,9 @@ class ReadAhead:
 
     def __post_init__(self) -> None:
         if self.messages < 1 or self.bytes < 1 or self.timeout_s <= 0:
-            raise ValueError("read_ahead_messages, read_ahead_bytes and timeout_s are more than 0")
+            raise ValueError(
+                "read_ahead_messages, read_ahead_bytes and timeout_s must be more than 0"
+            )
 
 
 class EntryReader(AsyncClosable):

@@ -59,7 +59,7 @@ class DeadLetterPolicy:
 
     def __post_init__(self) -> None:
         if self.max_redeliver_count < 1:
-            raise ValueError("max_redeliver_count is 1 at least")
+            raise ValueError("max_redeliver_count must be at least 1")
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -203,9 +203,9 @@ class ConsumerSettings(ConsumerChannelOptions):
         }
         for name, number in at_least_one.items():
             if number < 1:
-                raise ValueError(f"{name} is 1 at least, and not {number}")
+                raise ValueError(f"{name} must be at least 1, not {number}")
         if self.ack_timeout_s is not None and self.ack_timeout_s <= 0:
-            raise ValueError("ack_timeout_s is None or more than 0")
+            raise ValueError("ack_timeout_s must be None or more than 0")
         if self.dead_letters is not None and not self.type.tracks_entries:
             raise ValueError("dead letters need a shared or key_shared subscription")
 

@@ -32,19 +32,15 @@ class Reader(AsyncClosable, Generic[ValueT]):
     """
 
     def __init__(self, topics: TopicGroup, queue: ReceiverQueue, spec: SubscriptionSpec) -> None:
+        self.name = spec.settings.name or ""
+        """The reader's name, random if the options have none."""
         self._topics = topics
         self._queue = queue
-        self._spec = spec
 
     @property
     def topics(self) -> list[str]:
         """The whole names of its current topics, each partition by itself, sorted."""
         return sorted(name for name, topic in self._topics.by_topic.items() if topic.is_open)
-
-    @property
-    def name(self) -> str:
-        """The reader's name, random if the options have none."""
-        return self._spec.settings.name or ""
 
     @property
     def is_connected(self) -> bool:

@@ -226,7 +226,7 @@ class TopicGroup:
     ) -> list[Message[Any]]:
         """The next messages of all topics, as ``Consumer.receive_many`` gives them."""
         if messages_max < 1:
-            raise ValueError(f"max_messages is 1 at least, and not {messages_max}")
+            raise ValueError(f"max_messages must be at least 1, not {messages_max}")
         if messages_max > len(queue):
             # Up to half of the permits may wait to be granted. They must not wait now: the messages
             # for them may be the ones that are missing.

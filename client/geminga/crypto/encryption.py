@@ -86,7 +86,7 @@ class Encryption:
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for what cannot be."""
         if isinstance(self.key_names, str) or not self.key_names:
-            raise ValueError("key_names are a list of one name at least")
+            raise ValueError("key_names must be a list of at least one name")
 
 
 class Encryptor:

@@ -53,8 +53,11 @@ class EntryProducer(AsyncClosable):
         self._window = SendWindow(memory, settings.pending_messages_max)
         # Why the producer has ended; ``None`` until then.
         self._error: ClientError | None = None
-        self._repeated_messages = 0
-        self._last_position: tuple[int, int] | None = None
+        self.repeated_messages = 0
+        """How many of the messages sent the topic had already and did not store again."""
+        self.last_position: tuple[int, int] | None = None
+        """``(ledger_id, entry_id)`` of the last entry that has its receipt; ``None`` where there is
+        no such entry, or the topic had its messages already."""
         self._part = TopicProducer(
             channels,
             topic,
@@ -91,17 +94,6 @@ class EntryProducer(AsyncClosable):
     def message_bytes_max(self) -> int:
         """How many bytes an entry may have, before compression."""
         return self._part.channel.max_message_bytes
-
-    @property
-    def repeated_messages(self) -> int:
-        """How many of the messages sent the topic had already and did not store again."""
-        return self._repeated_messages
-
-    @property
-    def last_position(self) -> tuple[int, int] | None:
-        """``(ledger_id, entry_id)`` of the last entry that has its receipt; ``None`` where there is
-        no such entry, or the topic had its messages already."""
-        return self._last_position
 
     async def send(
         self, payloads: Sequence[bytes], attributes: Sequence[bytes], first_sequence_id: int
@@ -163,8 +155,8 @@ class EntryProducer(AsyncClosable):
         elif message_id is not None:
             # For what a topic has already, brokers answer with the id -1:-1.
             is_stored = message_id.ledger_id >= 0
-            self._last_position = message_id.position if is_stored else None
-            self._repeated_messages += 0 if is_stored else messages
+            self.last_position = message_id.position if is_stored else None
+            self.repeated_messages += 0 if is_stored else messages
 
     def _fail(self, error: ClientError) -> None:
         """End the producer: anything that is sent, or sent again, would be stored without the entry

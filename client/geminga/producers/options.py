@@ -108,13 +108,15 @@ class ProducerSettings(ProducerChannelOptions):
         compressor(self.compression)  # raises for an unknown name, or a missing package
         # Callers without types pass True or False, as to the official client.
         if self.batching is not None and not hasattr(self.batching, "messages_max"):
-            raise TypeError(f"batching is a Batching or None, and not {self.batching!r}")
+            raise TypeError(f"batching must be a Batching or None, not {self.batching!r}")
         if self.pending_messages_max < 1:
-            raise ValueError(f"pending_messages_max is 1 at least, not {self.pending_messages_max}")
+            raise ValueError(
+                f"pending_messages_max must be at least 1, not {self.pending_messages_max}"
+            )
         if self.send_timeout_s is not None and self.send_timeout_s <= 0:
-            raise ValueError("send_timeout_s is None or more than 0")
+            raise ValueError("send_timeout_s must be None or more than 0")
         if self.partitions_refresh_s <= 0:
-            raise ValueError("partitions_refresh_s is more than 0")
+            raise ValueError("partitions_refresh_s must be more than 0")
 
     @classmethod
     def of(cls, options: EntryProducerOptions, info: SchemaInfo | None) -> ProducerSettings:
@@ -188,7 +190,7 @@ def attributes_of(
     that is out of range.
     """
     if sequence_id is not None and not 0 <= sequence_id <= INT64_MAX:
-        raise ValueError(f"a sequence id is from 0 to {INT64_MAX}, and not {sequence_id}")
+        raise ValueError(f"a sequence id must be from 0 to {INT64_MAX}, not {sequence_id}")
     deliver_at_ms = None if deliver_at is None else _ms_since_1970(deliver_at)
     if deliver_after is not None:
         if deliver_at is not None:

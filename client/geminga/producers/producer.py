@@ -69,6 +69,8 @@ class Producer(Generic[ValueT]):
         memory: MemoryLimit,
         clock: Clock,
     ) -> None:
+        self.topic = str(topic)
+        """The whole name of the topic."""
         self._channels = channels
         self._topic = topic
         self._encode = schema.encode
@@ -178,11 +180,6 @@ class Producer(Generic[ValueT]):
                     "partitions not known",
                     extra={"topic": str(self._topic), "reason": str(error)},
                 )
-
-    @property
-    def topic(self) -> str:
-        """The whole name of the topic."""
-        return str(self._topic)
 
     @property
     def name(self) -> str:

@@ -32,6 +32,7 @@ class JsonSchema(Generic[RecordT]):
         """Raises ``TypeError`` for a class of which no definition can be made."""
         self._record = record
         self._kind = None if definition is not None else kind_of(record)
+        # A pydantic model reads, checks and writes its JSON itself.
         self._is_model = hasattr(record, "model_validate_json")
         made = definition if self._kind is None else json_definition(self._kind.definition)
         self.schema_info = SchemaInfo(

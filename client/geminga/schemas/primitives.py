@@ -46,7 +46,7 @@ class _Primitive(Generic[ValueT]):
     """A schema that needs no definition: its type says everything."""
 
     # The schema as the broker's registry has it; the names are those of the Java client.
-    schema_info: ClassVar[SchemaInfo]
+    schema_info: SchemaInfo
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

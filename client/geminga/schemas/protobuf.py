@@ -106,6 +106,7 @@ def definition_of(descriptor: Descriptor) -> bytes:
             files[file.name] = made
 
     add(descriptor.file)
+    # Deterministic: registries compare definitions byte by byte.
     described = FileDescriptorSet(file=files.values()).SerializeToString(deterministic=True)
     return json.dumps(
         {
@@ -121,6 +122,7 @@ def class_of(definition: bytes) -> type[Message]:
     try:
         content = json.loads(definition)
         described = FileDescriptorSet.FromString(b64decode(content["fileDescriptorSet"]))
+        # A pool of its own: other topics may have other messages of the same name.
         pool = descriptor_pool.DescriptorPool()
         for file in described.file:
             pool.Add(file)

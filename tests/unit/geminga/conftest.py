@@ -1,4 +1,4 @@
-"""The client's tests run in virtual time, against a broker in memory that does as it is told."""
+"""The client's tests run in virtual time, against a broker in memory that tests script."""
 
 from __future__ import annotations
 

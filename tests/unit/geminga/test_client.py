@@ -143,10 +143,10 @@ async def test_a_closed_client_opens_nothing(client: Client) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"ping_interval_s": 0}, "ping_interval_s is more than 0, and not 0"),
-        ({"operation_timeout_s": -1}, "operation_timeout_s is more than 0"),
-        ({"memory_limit_bytes": 0}, "memory_limit_bytes is more than 0"),
-        ({"reconnect_timeout_s": 0}, "reconnect_timeout_s is None or more than 0"),
+        ({"ping_interval_s": 0}, "ping_interval_s must be more than 0, not 0"),
+        ({"operation_timeout_s": -1}, "operation_timeout_s must be more than 0"),
+        ({"memory_limit_bytes": 0}, "memory_limit_bytes must be more than 0"),
+        ({"reconnect_timeout_s": 0}, "reconnect_timeout_s must be None or more than 0"),
         ({"authentication": "eyJ"}, "authentication is a method, such as Token"),
     ],
 )

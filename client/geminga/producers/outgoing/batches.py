@@ -40,9 +40,9 @@ class Batching:
 
     def __post_init__(self) -> None:
         if self.messages_max < 1 or self.bytes_max < 1:
-            raise ValueError("messages_max and bytes_max of batches are 1 at least")
+            raise ValueError("messages_max and bytes_max of batches must be at least 1")
         if self.delay_s < 0:
-            raise ValueError(f"delay_s of batches is 0 at least, and not {self.delay_s}")
+            raise ValueError(f"delay_s of batches must be at least 0, not {self.delay_s}")
 
 
 @dataclass(slots=True)

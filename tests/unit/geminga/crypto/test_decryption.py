@@ -89,7 +89,7 @@ async def test_without_a_private_key_a_message_waits_for_a_consumer_that_has_it(
 
 
 def payloads_of_all_kinds() -> list[bytes]:
-    """A message alone, a batch of three, and two chunks, which nobody here can decrypt."""
+    """A message alone, a batch of three, and two chunks, which no key here decrypts."""
     compressed = zlib.compress(bytes(100))
     said = {"compression": api.ZLIB, "uncompressed_size": 100}
     kinds = [

@@ -83,7 +83,7 @@ async def test_keys_that_cannot_be_used_fail_the_producer(client: Client) -> Non
         assert caught.value.key_name == name
     nothing: list[str] = []
     for names in (nothing, "mine"):
-        with pytest.raises(ValueError, match="one name at least"):
+        with pytest.raises(ValueError, match="at least one name"):
             Encryption(names, KEYS)
 
 
