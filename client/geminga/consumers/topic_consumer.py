@@ -287,13 +287,14 @@ class TopicConsumer:
         if count > letters.redeliveries_max:
             return [message for message in messages if not self._bury(message)]
         if count == letters.redeliveries_max:
+            # The last delivery: messages that are refused now become letters without another one.
             self._last_chances[messages[0].position] = messages
             if len(self._last_chances) > LAST_CHANCES_MAX:
                 del self._last_chances[next(iter(self._last_chances))]
         return messages
 
     def _start_message_id(self) -> MessageIdData | None:
-        # ``_reading`` is another one after a seek, so that this is no attribute of it.
+        # Looked up at each attachment: a seek replaces ``_reading``.
         return None if self._reading is None else self._reading.start_message_id()
 
     # ---- the subscription
@@ -301,7 +302,7 @@ class TopicConsumer:
     async def seek(self, to: MessageId | int) -> None:
         """Move the subscription to a message, or to a publish time in milliseconds since 1970.
 
-        Raises ``ClientError``; the consumer then reckons with the place where it was.
+        Raises ``ClientError``; what the consumer leaves out is then what it was before.
         """
         if isinstance(to, int):
             proto: MessageIdData | int = to
@@ -312,6 +313,8 @@ class TopicConsumer:
                 proto.ack_set.extend(ack_set(lambda: whole & ~((1 << to.batch_index) - 1)))
         before = self._reading, self._sought
 
+        # Called once there is a broker to ask, which may be long after this: until then messages
+        # are taken, and attachments made, as before.
         def begin() -> None:
             self._sought = None if isinstance(to, int) or to.batch_index <= 0 else to
             if self._reading is not None:
