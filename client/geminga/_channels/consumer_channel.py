@@ -423,14 +423,13 @@ class ConsumerChannel(Channel):
     def _resume(self, connection: Connection) -> None:
         del connection  # it is ``self._connection`` already
         if self.is_seeking:
-            # The broker closed the consumer to move the subscription, and accepts it again when
-            # that is done. What was acknowledged before belongs to the old place.
+            # The broker let go of the consumer to move the subscription, and accepts it again when
+            # that is done; the answer to the seek may come later than the first new messages.
             self.is_seeking = False
             self._acks.take()
         self.on_reset()
         self._permits_withheld = 0
-        # The broker must know what was acknowledged meanwhile before it has permits to deliver
-        # that again.
+        # The broker hears what was acknowledged meanwhile before it may deliver it again.
         self.send_acks()
         self._permits_returned = self._permits_max
         self.grant_permits()
