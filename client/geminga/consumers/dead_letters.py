@@ -85,11 +85,11 @@ class LetterPublisher:
         self._lock = asyncio.Lock()
         self._waiting: deque[tuple[Message[Any], LetterCallback]] = deque()
         # The task that publishes what waits, while something does.
-        self._burial: asyncio.Task[object] | None = None
+        self._publishing: asyncio.Task[object] | None = None
 
     # ---- dead letters
 
-    def bury(self, message: Message[Any], callback: LetterCallback) -> bool:
+    def add_dead(self, message: Message[Any], callback: LetterCallback) -> bool:
         """Have a message published to the dead-letter topic, and ``callback`` called afterwards.
 
         Says whether there is room for one more; ``callback`` is not called otherwise.
@@ -97,11 +97,11 @@ class LetterPublisher:
         if len(self._waiting) >= LETTERS_WAITING_MAX:
             return False
         self._waiting.append((message, callback))
-        if self._burial is None:
-            self._burial = self._spawn(self._bury_waiting())
+        if self._publishing is None:
+            self._publishing = self._spawn(self._publish_waiting())
         return True
 
-    async def _bury_waiting(self) -> None:
+    async def _publish_waiting(self) -> None:
         try:
             while self._waiting:
                 message, callback = self._waiting.popleft()
@@ -116,7 +116,7 @@ class LetterPublisher:
                 else:
                     callback(message, None)
         finally:
-            self._burial = None
+            self._publishing = None
 
     async def _publish_dead(self, message: Message[Any], properties: Mapping[str, str]) -> None:
         topic = self._policy.dead_letter_topic
@@ -190,8 +190,8 @@ class LetterPublisher:
         """Publish nothing more. Messages whose letters still wait are delivered again, to another
         consumer."""
         self._waiting.clear()
-        if self._burial is not None:
-            self._burial.cancel()
+        if self._publishing is not None:
+            self._publishing.cancel()
         producers, self._producers = self._producers, {}
         await asyncio.gather(*[producer.close() for producer in producers.values()])
 

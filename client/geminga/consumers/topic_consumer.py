@@ -256,21 +256,21 @@ class TopicConsumer:
         again: list[Position] = []
         for position in positions:
             messages = self._last_chances.pop(position, None)
-            buried = [self._bury(message) for message in messages or ()]
-            if messages is None or not all(buried):
+            made = [self._make_letter(message) for message in messages or ()]
+            if messages is None or not all(made):
                 again.append(position)
         if again:
             self.channel.redeliver(again)
 
-    def _bury(self, message: Message[Any]) -> bool:
+    def _make_letter(self, message: Message[Any]) -> bool:
         """Make a dead letter of a message, unless it was acknowledged; says whether there is room
         for the letter."""
         assert self._letters is not None
         if message.batch_acks is not None and not message.batch_acks.is_open(message.batch_index):
             return True
-        return self._letters.bury(message, self._buried)
+        return self._letters.add_dead(message, self._letter_settled)
 
-    def _buried(self, message: Message[Any], error: ClientError | None) -> None:
+    def _letter_settled(self, message: Message[Any], error: ClientError | None) -> None:
         if self.channel.error is not None:
             return
         if error is None:
@@ -285,7 +285,7 @@ class TopicConsumer:
         assert letters is not None
         count = messages[0].redelivery_count
         if count > letters.redeliveries_max:
-            return [message for message in messages if not self._bury(message)]
+            return [message for message in messages if not self._make_letter(message)]
         if count == letters.redeliveries_max:
             # The last delivery: messages that are refused now become letters without another one.
             self._last_chances[messages[0].position] = messages

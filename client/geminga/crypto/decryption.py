@@ -17,7 +17,7 @@ from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 DATA_KEYS_KEPT_MAX = 1000
 
 # Called with nonce, body and associated data, which Pulsar's format has none of.
-Opens = Callable[[bytes, bytes, None], bytes]
+Decrypt = Callable[[bytes, bytes, None], bytes]
 
 
 class PrivateKeyReader(Protocol):
@@ -52,7 +52,7 @@ class Decryptor:
     def __init__(self, keys: PrivateKeyReader) -> None:
         self._keys = keys
         # By wrapped data keys, in the order in which they first came.
-        self._opens: dict[bytes, Opens] = {}
+        self._decrypts: dict[bytes, Decrypt] = {}
 
     def decrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
         """The body before it was encrypted, still compressed.
@@ -62,17 +62,17 @@ class Decryptor:
         reasons: list[str] = []
         for wrapped in metadata.encryption_keys:
             try:
-                opens = self._opens.get(wrapped.value)
-                if opens is None:
+                decrypt = self._decrypts.get(wrapped.value)
+                if decrypt is None:
                     told = {pair.key: pair.value for pair in wrapped.metadata}
                     data_key = unwrap(self._keys.private_key(wrapped.key, told), wrapped.value)
                     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
-                    opens = AESGCM(data_key).decrypt
-                    if len(self._opens) >= DATA_KEYS_KEPT_MAX:
-                        del self._opens[next(iter(self._opens))]
-                    self._opens[wrapped.value] = opens
-                return opens(metadata.encryption_param, body, None)
+                    decrypt = AESGCM(data_key).decrypt
+                    if len(self._decrypts) >= DATA_KEYS_KEPT_MAX:
+                        del self._decrypts[next(iter(self._decrypts))]
+                    self._decrypts[wrapped.value] = decrypt
+                return decrypt(metadata.encryption_param, body, None)
             except MissingExtra as error:
                 raise UnreadableMessage(str(error)) from error
             except Exception as error:  # noqa: BLE001  # a user's code, and errors of many kinds

@@ -134,7 +134,7 @@ class EntryProducer(AsyncClosable):
             if not free.done():
                 free.set_result(None)
 
-        waiting = WindowWaiter(wake, wake, is_patient=True)
+        waiting = WindowWaiter(wake, wake, wants_half=True)
         self._window.enqueue(waiting)
         try:
             await free

@@ -288,7 +288,7 @@ class Producer(Generic[ValueT]):
         if self._window.is_half_full:
             self._check_open()
             free: asyncio.Future[None] = self._loop.create_future()
-            await self._wait_for_room(partial(_resolve, free), free, is_patient=True)
+            await self._wait_for_room(partial(_resolve, free), free, wants_half=True)
             # The window may be free because everything in it has failed.
             self._check_open()
 
@@ -349,7 +349,7 @@ class Producer(Generic[ValueT]):
         enter: Callable[[], None],
         outcome: asyncio.Future[OutcomeT],
         *,
-        is_patient: bool = False,
+        wants_half: bool = False,
     ) -> OutcomeT:
         """Have ``enter`` called when the window has a place; returns the ``outcome`` it leads to.
 
@@ -366,14 +366,14 @@ class Producer(Generic[ValueT]):
             except ClientError as error:
                 _fail(outcome, error)
 
-        waiting = WindowWaiter(enter_in_turn, partial(_fail, outcome), is_patient)
+        waiting = WindowWaiter(enter_in_turn, partial(_fail, outcome), wants_half)
 
         def expire(timeout_s: float) -> None:
             if self._window.withdraw(waiting):
                 _fail(outcome, SendTimedOut(None, timeout_s))
 
         # ``ready`` has no message that could time out.
-        if timeout_s is not None and not is_patient:
+        if timeout_s is not None and not wants_half:
             timer = self._loop.call_later(timeout_s, expire, timeout_s)
         self._window.enqueue(waiting)
         try:

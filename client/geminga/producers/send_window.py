@@ -27,7 +27,7 @@ class WindowWaiter:
     # Called instead of ``enter`` when the producer has ended.
     fail: Callable[[ClientError], None]
     # Whether the caller waits until half of the window is free: it will send many messages.
-    is_patient: bool = False
+    wants_half: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class MemoryLimit:
     # The windows that have waiters, longest first. What one producer releases may let the waiter of
     # another one in, so a release looks at all of them. A dict for its order: a set's order would
     # differ from run to run.
-    crowded: dict[SendWindow, None] = field(default_factory=dict["SendWindow", None])
+    windows_waiting: dict[SendWindow, None] = field(default_factory=dict["SendWindow", None])
 
     def __post_init__(self) -> None:
         """Nothing could ever be sent within less than one byte."""
@@ -48,7 +48,7 @@ class MemoryLimit:
     def release(self, payload_bytes: int) -> None:
         """Count messages as settled, and admit waiters of any producer of the client."""
         self.used_bytes -= payload_bytes
-        for window in tuple(self.crowded):
+        for window in tuple(self.windows_waiting):
             window.admit()
 
 
@@ -95,20 +95,20 @@ class SendWindow:
         self.messages -= messages
         if self._waiters:
             # ``admit`` may have taken this window out while other producers held all the memory.
-            self.memory.crowded[self] = None
+            self.memory.windows_waiting[self] = None
         self.memory.release(payload_bytes)
 
     def enqueue(self, waiter: WindowWaiter) -> None:
         """Have ``waiter`` called when its turn has come and there is a free place."""
         self._waiters.append(waiter)
-        self.memory.crowded[self] = None
+        self.memory.windows_waiting[self] = None
 
     def withdraw(self, waiter: WindowWaiter) -> bool:
         """Take a waiter out that has given up; says whether it still waited."""
         if waiter not in self._waiters:
             return False
         self._waiters.remove(waiter)
-        # The waiters behind a patient one may need less than it does.
+        # The waiters behind one that wants half of the window may need less.
         self.admit()
         return True
 
@@ -116,18 +116,18 @@ class SendWindow:
         """Call the waiters for which there is a place now, in their order."""
         memory = self.memory
         while self._waiters:
-            # A patient waiter needs half of both limits to be free, others need one place.
-            share = 2 if self._waiters[0].is_patient else 1
+            # Half of both limits must be free, or one place.
+            share = 2 if self._waiters[0].wants_half else 1
             if (
                 self.messages * share >= self._messages_max
                 or memory.used_bytes * share >= memory.bytes_max
             ):
                 return
             self._waiters.popleft().enter()
-        memory.crowded.pop(self, None)
+        memory.windows_waiting.pop(self, None)
 
     def end(self, error: ClientError) -> None:
         """Fail all waiters with ``error``: the producer has ended."""
         while self._waiters:
             self._waiters.popleft().fail(error)
-        self.memory.crowded.pop(self, None)
+        self.memory.windows_waiting.pop(self, None)

@@ -24,13 +24,13 @@ class Queue:
         self.entered: list[str] = []
         self.errors: list[ClientError] = []
 
-    def wait(self, name: str, *, is_patient: bool = False, takes: int = 1) -> WindowWaiter:
+    def wait(self, name: str, *, wants_half: bool = False, takes: int = 1) -> WindowWaiter:
         def enter() -> None:
             self.entered.append(name)
             if takes:
                 self.window.acquire(takes)
 
-        waiting = WindowWaiter(enter, self.errors.append, is_patient)
+        waiting = WindowWaiter(enter, self.errors.append, wants_half)
         self.window.enqueue(waiting)
         return waiting
 
@@ -58,7 +58,7 @@ def test_what_waits_enters_in_its_order_as_far_as_there_is_room() -> None:
     for _ in range(4):
         queue.window.acquire(1)
     queue.wait("first")
-    queue.wait("patient", is_patient=True, takes=0)
+    queue.wait("patient", wants_half=True, takes=0)
     queue.wait("last")
     assert queue.window.is_full
     queue.window.release(1, 1)
@@ -82,13 +82,13 @@ def test_bytes_that_one_producer_releases_let_another_go_on() -> None:
     assert (first.entered, second.entered) == (["a"], ["b"])
     first.window.release(1, 6)
     assert second.entered == ["b", "c"]
-    assert memory.crowded == {}
+    assert memory.windows_waiting == {}
 
 
 def test_what_leaves_makes_place_for_those_behind_it() -> None:
     queue = Queue(SendWindow(MemoryLimit(100), 2))
     queue.window.acquire(1)
-    patient = queue.wait("patient", is_patient=True)
+    patient = queue.wait("patient", wants_half=True)
     queue.wait("next")
     assert queue.window.withdraw(patient)
     assert queue.entered == ["next"]
@@ -104,7 +104,7 @@ def test_the_end_fails_all_that_waits() -> None:
     queue.window.end(Closed("it"))
     assert len(queue.errors) == 2
     assert not queue.entered
-    assert memory.crowded == {}
+    assert memory.windows_waiting == {}
 
 
 # ---- in a client
