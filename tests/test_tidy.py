@@ -341,7 +341,14 @@ def test_tests_that_pass_leave_nothing_in_the_temporary_folder(tmp_path: Path) -
     """Clusters take hundreds of megabytes. Here small tests are run as these are, by a worker."""
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     environment["TMPDIR"] = str(tmp_path)
-    words = ("-q", "-n", "1", "-p", "no:cacheprovider", "tests/unit/geminga_runtime/test_disk.py")
+    words = (
+        "-q",
+        "-n",
+        "1",
+        "-p",
+        "no:cacheprovider",
+        "tests/unit/geminga_runtime/test_file_disk.py",
+    )
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         cwd=ROOT,

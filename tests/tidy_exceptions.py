@@ -12,11 +12,11 @@ MAY_IMPORT_TIME = {
     "spark_jobs/pyspark_geminga/source/broker_view.py": "the threads of Spark's planner wait",
     "spark_jobs/pyspark_geminga/source/stream_reader.py": "the threads of Spark's planner wait",
     "spark_jobs/pyspark_geminga/demo/pipeline.py": "it says how long the demo took",
-    "runtime/geminga_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
+    "runtime/geminga_server/zookeeper/kazoo_bridge.py": "kazoo's own thread has to sleep",
 }
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.
 MAY_OPEN_FILES = {
-    "runtime/geminga_runtime/disk.py": "it is the disk",
+    "runtime/geminga_runtime/file_disk.py": "it is the disk",
     "functions_worker/geminga_functions/instance/encryption.py": "keys, read in the user's thread",
     "functions_worker/geminga_functions/packages/environments.py": "environments, which pip fills",
     "functions_worker/geminga_functions/packages/unpacking.py": "archives, unpacked in a thread",
@@ -30,7 +30,7 @@ MAY_OPEN_FILES = {
     "spark_jobs/pyspark_geminga/demo/events.py": "the files of which the demo's events tell",
     "runtime/geminga_server/directories.py": "the lock of a data directory",
     "runtime/geminga_server/config/loading.py": "the config is read before anything runs",
-    "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
+    "runtime/geminga_server/control/channel.py": "a directory, to shorten a socket's name",
     "cli/geminga_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
     "cli/geminga_cli/admin/components.py": "the file that a command names",
     "cli/geminga_cli/admin/schemas.py": "the file that a command names",

@@ -11,7 +11,7 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from geminga_server.config import INLINE, INTERNAL, PartConfig, Port, Upstream
-from geminga_server.tls_config import BookieClientTlsConfig
+from geminga_server.tls.config import BookieClientTlsConfig
 
 MIB = 1024 * 1024
 

@@ -25,15 +25,15 @@ from geminga_runtime.coordination import SessionState
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
 from geminga_server.config.loading import load_config
-from geminga_server.http import HttpServer
+from geminga_server.control.supervision import part_name
+from geminga_server.http.server import HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
 from geminga_server.ports import free_port
 from geminga_server.run import StopRequest, run_part
-from geminga_server.supervision import part_name
-from geminga_server.waiting import wait_for_node
+from geminga_server.zookeeper.startup_wait import wait_for_node
 
 log = logging.getLogger(__name__)
 

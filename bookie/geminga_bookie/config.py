@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_protocol.bookkeeper.codes import FRAME_BYTES_MAX_DEFAULT
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
-from geminga_server.tls_config import TlsConfig
+from geminga_server.tls.config import TlsConfig
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB

@@ -27,24 +27,25 @@ from geminga_bookie.storage.rocks_store import INDEX_DIRECTORY, open_index
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.coordination import Coordination
-from geminga_runtime.disk import Disk, FileDisk
+from geminga_runtime.disk import Disk
+from geminga_runtime.file_disk import FileDisk
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
 from geminga_server.config import settings_of
 from geminga_server.config.loading import load_config
 from geminga_server.connection_limits import connections_allowed
-from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.control.client import PartCommands, obeying_supervisor
+from geminga_server.control.supervision import part_name
 from geminga_server.directories import DirectoryLock
-from geminga_server.http import AsgiApp, HttpServer
+from geminga_server.http.server import AsgiApp, HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
-from geminga_server.supervision import part_name
-from geminga_server.tls import accepting_tls
-from geminga_server.waiting import wait_for_node
+from geminga_server.tls.renewal import accepting_tls
+from geminga_server.zookeeper.startup_wait import wait_for_node
 
 log = logging.getLogger(__name__)
 

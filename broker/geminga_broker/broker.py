@@ -66,7 +66,7 @@ from geminga_runtime.service import Service
 from geminga_server.authentication import AUTHENTICATION_DISABLED, Authentication
 from geminga_server.authorization import Authorizer
 from geminga_server.connection_limits import ConnectionLimits
-from geminga_server.rest_calls import NO_CALLS, RestCalls
+from geminga_server.http.rest_calls import NO_CALLS, RestCalls
 
 log = logging.getLogger(__name__)
 

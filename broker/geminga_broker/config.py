@@ -32,7 +32,7 @@ from geminga_server.config import (
     Upstream,
     zookeeper_hosts,
 )
-from geminga_server.tls_config import BookieClientTlsConfig, BrokerClientTlsConfig, TlsConfig
+from geminga_server.tls.config import BookieClientTlsConfig, BrokerClientTlsConfig, TlsConfig
 
 # What each of the broker's own ports speaks, by the name of its setting.
 SCHEME_OF_PORT = {

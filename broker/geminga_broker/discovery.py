@@ -20,7 +20,7 @@ from geminga_cluster.errors import NamespaceNotFound, PartitionedTopicExists
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics
-from geminga_cluster.system_topics import is_system_topic
+from geminga_protocol.pulsar.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 
 

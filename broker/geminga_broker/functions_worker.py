@@ -17,9 +17,9 @@ from random import Random
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
-from geminga_server.http import AsgiApp, Receive, Scope, Send
-from geminga_server.http_forwarding import TO_WORKERS, Forwarder, ForwardingLimits
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
+from geminga_server.http.forwarding import TO_WORKERS, Forwarder, ForwardingLimits
+from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 

@@ -30,19 +30,19 @@ from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import ALLOW_ALL
 from geminga_server.config.loading import load_config
+from geminga_server.config.service_urls import urls_in
 from geminga_server.connection_limits import connections_allowed
-from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.control.client import PartCommands, obeying_supervisor
+from geminga_server.control.supervision import part_name
 from geminga_server.errors import ServerStartError
+from geminga_server.http.rest_calls import HttpCalls
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.open_files import OpenFiles, open_files
 from geminga_server.ports import free_port, require_distinct
-from geminga_server.rest_calls import HttpCalls
 from geminga_server.run import CLOSE_TIMEOUT_S, StopRequest, run_part
-from geminga_server.service_urls import urls_in
-from geminga_server.supervision import part_name
-from geminga_server.tls import accepting_tls
-from geminga_server.tls_config import BrokerClientTlsConfig
+from geminga_server.tls.config import BrokerClientTlsConfig
+from geminga_server.tls.renewal import accepting_tls
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
     # Imported here, while ZooKeeper is starting too: the web framework takes a third of a second.
     from geminga_broker.admin.app import answering_for, create_app  # noqa: PLC0415
     from geminga_broker.admin.routes.brokers import ROUTINE_PATHS  # noqa: PLC0415
-    from geminga_server.http import HttpServer  # noqa: PLC0415
+    from geminga_server.http.server import HttpServer  # noqa: PLC0415
 
     tune_memory()
     clock = SystemClock()

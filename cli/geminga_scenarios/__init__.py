@@ -5,15 +5,15 @@ cluster and are run by the same code. A scenario imports from here what it is gi
 """
 
 from geminga_scenarios.simulated_cluster import SimulatedCluster
-from geminga_simulation.checkers import (
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
+from geminga_simulation.histories.checkers import (
     NoLostAcknowledgement,
     check_nothing_invented,
     check_nothing_lost,
     check_order,
     check_prefix,
 )
-from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.faults import FULL_MENU, FaultMenu
 
 __all__ = [
     "FULL_MENU",

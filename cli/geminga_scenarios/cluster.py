@@ -41,12 +41,12 @@ from geminga_scenarios.sizes import (
 )
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_server.authorization import ALLOW_ALL
-from geminga_server.rest_calls import NO_CALLS, RestCalls
-from geminga_simulation.coordination_session import SimulatedSession
+from geminga_server.http.rest_calls import NO_CALLS, RestCalls
 from geminga_simulation.errors import HostCrashed
-from geminga_simulation.faults import FULL_MENU
+from geminga_simulation.fault_menu import FULL_MENU
 from geminga_simulation.host import Host
 from geminga_simulation.world import Site, World
+from geminga_simulation.zookeeper.session import SimulatedSession
 
 
 class Sizes(NamedTuple):

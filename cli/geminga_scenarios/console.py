@@ -15,7 +15,7 @@ from geminga_scenarios.campaign import Campaign
 from geminga_scenarios.errors import NoSuchDish
 from geminga_scenarios.shrinking import Failure, SetupT, TellSeeds, shrink
 from geminga_scenarios.telling import Orders, Told
-from geminga_simulation.faults import FaultMenu
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.run_control import SIZES, dish_names
 
 EXIT_FAILED = 1

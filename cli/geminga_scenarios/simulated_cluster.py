@@ -15,9 +15,10 @@ from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies
 from geminga_scenarios.cluster import RESTART_S, SHORT_FAULTS, Cluster
 from geminga_scenarios.errors import NoSuchHost
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.event_loop.incarnation import CURRENT
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.host import Host
-from geminga_simulation.incarnation import CURRENT
 from geminga_simulation.world import World
 
 SCENARIO = "scenario"

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from geminga_scenarios.errors import NoScenario
 from geminga_simulation import simulate
-from geminga_simulation.incarnation import CURRENT
+from geminga_simulation.event_loop.incarnation import CURRENT
 from geminga_simulation.run_control import SIZES, RunControl, controlled
 
 # What every record of ``logging`` has: the rest are the fields of the event.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from annotated_types import Ge, Gt, Le
 
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
-from geminga_server.service_urls import urls_in
-from geminga_server.tls_config import TlsConfig, client_context
+from geminga_server.config.service_urls import urls_in
+from geminga_server.tls.config import TlsConfig, client_context
 
 if TYPE_CHECKING:  # it takes 20 ms to load, and `--help` needs none of it
     from ssl import SSLContext

@@ -11,8 +11,8 @@ from geminga_proxy.brokers import Brokers
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.errors import NoBroker
 from geminga_runtime.network import Network
-from geminga_server.http import AsgiApp, Receive, Scope, Send
-from geminga_server.http_forwarding import TO_WORKERS, Forwarder, ForwardingLimits, refuse
+from geminga_server.http.forwarding import TO_WORKERS, Forwarder, ForwardingLimits, refuse
+from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 
 FORWARDED = ("/admin", "/lookup")
 BROKERS_TRIED_MAX = 5

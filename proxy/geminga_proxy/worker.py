@@ -15,12 +15,12 @@ from geminga_proxy.metrics import ProxyNumbers
 from geminga_proxy.part import PART, known_brokers, make_proxy, with_connections
 from geminga_proxy.proxy import Proxy
 from geminga_proxy.workers import REPORT_S
+from geminga_server.control.supervision import part_name
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.open_files import open_files
 from geminga_server.run import StopRequest, run_part
-from geminga_server.supervision import part_name
-from geminga_server.tls import accepting_tls
+from geminga_server.tls.renewal import accepting_tls
 
 # A pipe takes so much (POSIX's PIPE_BUF) whole or not at all.
 REPORT_BYTES_MAX = 4096

@@ -18,9 +18,9 @@ from enum import IntEnum
 from typing import Any, NoReturn
 
 from geminga_runtime.errors import GemingaError
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE
 from geminga_server.errors import ServerStartError
 from geminga_server.open_files import LOW, RECOMMENDED, how_to_raise, raise_limit
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE
 
 log = logging.getLogger(__name__)
 

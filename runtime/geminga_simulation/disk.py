@@ -22,8 +22,8 @@ from typing import TypeVar
 from geminga_runtime.disk import Chunk, DiskFile
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.errors import SimulationError
-from geminga_simulation.incarnation import is_dead_here
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.incarnation import is_dead_here
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 ResultT = TypeVar("ResultT")
 

@@ -14,14 +14,14 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from geminga_runtime.disk import Disk
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT, SimulatedZooKeeper
-from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import HostCrashed, SimulationError
-from geminga_simulation.incarnation import Incarnation, Pace
-from geminga_simulation.loop import SimulatedLoop
-from geminga_simulation.network import SimulatedNetwork
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.incarnation import Incarnation, Pace
+from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.tcp.network import SimulatedNetwork
+from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT, SimulatedZooKeeper
+from geminga_simulation.zookeeper.session import SimulatedSession
 
 ResultT = TypeVar("ResultT")
 ServiceT = TypeVar("ServiceT")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from geminga_simulation.conditions import Conditions
 
 if TYPE_CHECKING:
-    from geminga_simulation.loop import SimulatedLoop
+    from geminga_simulation.event_loop.loop import SimulatedLoop
 
 RATE = "_rate"
 CONDITIONS = ("network", "disk", "coordination")

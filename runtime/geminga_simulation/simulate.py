@@ -10,7 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from geminga_simulation.loop import CALLBACKS_MAX_DEFAULT, TIME_LIMIT_S_DEFAULT, SimulatedLoop
+from geminga_simulation.event_loop.loop import (
+    CALLBACKS_MAX_DEFAULT,
+    TIME_LIMIT_S_DEFAULT,
+    SimulatedLoop,
+)
 from geminga_simulation.run_control import RUN_CONTROL
 
 ResultT = TypeVar("ResultT")

@@ -31,13 +31,13 @@ from geminga_simulation.conditions import (
     DiskConditions,
     NetworkConditions,
 )
-from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.disk import CAPACITY_BYTES_DEFAULT, SimulatedDisk
+from geminga_simulation.event_loop.incarnation import CURRENT
+from geminga_simulation.event_loop.loop import running_loop
 from geminga_simulation.host import Host
-from geminga_simulation.incarnation import CURRENT
-from geminga_simulation.loop import running_loop
-from geminga_simulation.network import SimulatedNetwork
 from geminga_simulation.run_control import RUN_CONTROL
+from geminga_simulation.tcp.network import SimulatedNetwork
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 # The name under which partitions between a host and its coordination service are made.
 ZOOKEEPER = "zookeeper"

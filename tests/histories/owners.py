@@ -17,7 +17,7 @@ from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.brokers import LEADER_PATH, LeaderBroker
 from geminga_protocol.records.ownership import OWNERSHIP_PATH, BundleOwner
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.ownership_history import Change, OwnershipHistory
+from geminga_simulation.histories.ownership import Change, OwnershipHistory
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def held_fdatasync(descriptor: int) -> None:
 
 def main() -> int:
     """Run the bookie as it is, its syncs aside."""
-    with patch("geminga_runtime.disk.os.fdatasync", held_fdatasync):
+    with patch("geminga_runtime.file_disk.os.fdatasync", held_fdatasync):
         return bookie.main(sys.argv[1:])
 
 

@@ -24,7 +24,7 @@ from geminga_protocol.records.ledger_metadata import LedgerMetadata
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import AsyncioNetwork
-from geminga_server.zookeeper import ZooKeeper
+from geminga_server.zookeeper.session import ZooKeeper
 
 ResultT = TypeVar("ResultT")
 ANSWER_TIMEOUT_S = 5.0

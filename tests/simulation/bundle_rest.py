@@ -15,7 +15,7 @@ from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundarie
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster
-from geminga_server.rest_calls import RestAnswer, RestCall
+from geminga_server.http.rest_calls import RestAnswer, RestCall
 
 LOOKUP = "/lookup/v2/topic/persistent/"
 BUNDLES = "/admin/v2/namespaces/"

@@ -26,7 +26,7 @@ from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster
 from geminga_simulation.errors import HostCrashed
 from geminga_simulation.host import Host
-from geminga_simulation.node_tree import Event
+from geminga_simulation.zookeeper.node_tree import Event
 
 INTRUSION_EACH_S = 0.6
 # So long records are away, or hold something else.

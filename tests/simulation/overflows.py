@@ -33,7 +33,7 @@ from geminga_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
 from geminga_ledger.outbox import Outbox
 from geminga_ledger.surplus import Surplus
 from geminga_protocol.bookkeeper.errors import BookieOverloaded
-from geminga_simulation.stream import Endpoint
+from geminga_simulation.tcp.stream import Endpoint
 
 
 class Overflow(Enum):

@@ -29,8 +29,8 @@ from geminga_protocol.pulsar.integers import signed
 from geminga_protocol.pulsar.payload import open_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_scenarios.cluster import Cluster
-from geminga_simulation.checkers import check_nothing_lost, check_order
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.histories.checkers import check_nothing_lost, check_order
 
 TOPIC = "persistent://public/default/read"
 MESSAGES = 60

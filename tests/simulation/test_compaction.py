@@ -41,13 +41,14 @@ from geminga_protocol.records.managed_ledger import managed_ledger_path
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import RESTART_S, SHAPES, SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
-from geminga_simulation.checkers import check_nothing_invented
 from geminga_simulation.errors import HostCrashed, InvariantViolated
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
+from geminga_simulation.histories.checkers import check_nothing_invented
 from geminga_simulation.host import Host
-from geminga_simulation.node_tree import Event
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
+from geminga_simulation.zookeeper.node_tree import Event
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 

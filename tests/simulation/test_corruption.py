@@ -39,7 +39,8 @@ from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
@@ -66,8 +67,7 @@ COMPACTED_BELOW = SMALL_FILES.garbage.major_compaction_threshold
 # So many things happen to a bookie at once: what one of them is to be mended with, the other takes.
 HARMS_AT_ONCE = (1, 1, 2, 3)
 MEANWHILE_PROBABILITY = 0.5
-# A bookie that has lost confirmed entries and does not know it denies them. They are found all the
-# same where the others can be asked: with these faults they can.
+# A bookie that lost confirmed entries unawares denies them: the others must be asked, and can be.
 NOBODY_GOES = FaultMenu(
     session_loss_rate=FULL_MENU.session_loss_rate,
     session_expiry_rate=FULL_MENU.session_expiry_rate,

@@ -21,10 +21,10 @@ from geminga_bookie.admin.messages import (
 from geminga_bookie.admin.routes import METHODS, REFUSES_METHODS, ROUTES, Route
 from geminga_ledger import NoSuchEntry, NoSuchLedger
 from geminga_runtime.errors import GemingaError
-from geminga_server import http
 from geminga_server.authorization import ALLOW_ALL, ANONYMOUS, Action, Authorizer, Resource
 from geminga_server.errors import NotAuthorized
-from geminga_server.http import AsgiApp, Receive, Scope, Send
+from geminga_server.http import server
+from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 
 # What the endpoints do has deadlines of its own, all of them shorter.
 ANSWER_TIMEOUT_S = 60.0
@@ -32,7 +32,7 @@ ANSWER_TIMEOUT_S = 60.0
 BODY_BYTES_MAX = 64 * 1024
 BODY_TIMEOUT_S = 10.0
 # Asked every few seconds by whatever watches over bookies.
-ROUTINE_PATHS = http.ROUTINE_PATHS | {"/heartbeat", "/api/v1/bookie/is_ready"}
+ROUTINE_PATHS = server.ROUTINE_PATHS | {"/heartbeat", "/api/v1/bookie/is_ready"}
 # Paths of the admin begin with one of these.
 PREFIXES = (b"/api/", b"/heartbeat")
 

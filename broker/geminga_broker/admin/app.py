@@ -34,7 +34,7 @@ from geminga_broker.admin.routes import (
 )
 from geminga_broker.admin.statuses import answer_error
 from geminga_server.authorization import Resource
-from geminga_server.http import AsgiApp, Receive, Scope, Send
+from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 from geminga_server.rest.access import Access
 from geminga_server.rest.app import make_app
 

@@ -12,7 +12,7 @@ from geminga_broker.errors import ServiceNotReady
 from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.bundles import Bundle
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_server.rest_calls import RestAnswer, RestCall, RestCalls
+from geminga_server.http.rest_calls import RestAnswer, RestCall, RestCalls
 
 # A name in a given bundle is found by trying: of the largest ring (4,096 bundles) one in 4,096 is,
 # and so many take a hundredth of a second.

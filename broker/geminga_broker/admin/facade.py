@@ -31,8 +31,8 @@ from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.topic_policies import TopicPolicies
 from geminga_server.authorization import Authorize
+from geminga_server.http.rest_calls import RestCalls
 from geminga_server.metrics import PartMetrics
-from geminga_server.rest_calls import RestCalls
 
 
 @dataclass(frozen=True, slots=True)

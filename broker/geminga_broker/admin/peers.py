@@ -16,8 +16,8 @@ from fastapi import Request
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
 from geminga_broker.ownership.address import Owner
 from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_server.http.rest_calls import RestAnswer, RestCall, RestCalls
 from geminga_server.rest.errors import RestError
-from geminga_server.rest_calls import RestAnswer, RestCall, RestCalls
 
 PARTITION_MISSING = "Topic partitions were not yet created"
 # What of a request goes with it: what it may do, and of what kind its body is.

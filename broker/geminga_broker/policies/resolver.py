@@ -15,7 +15,7 @@ from geminga_broker.policies.effective import (
 from geminga_broker.policies.inactivity import NEVER
 from geminga_broker.policies.levels import Levels
 from geminga_cluster.errors import NamespaceNotFound
-from geminga_cluster.system_topics import is_change_events, is_system_topic
+from geminga_protocol.pulsar.system_topics import is_change_events, is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies
 from geminga_protocol.records.topic_policies import NO_TOPIC_POLICIES, TopicPolicies

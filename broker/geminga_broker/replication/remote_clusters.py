@@ -26,10 +26,10 @@ from geminga_protocol.records.errors import MalformedRecord
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
+from geminga_server.config.service_urls import urls_in
 from geminga_server.errors import ConfigError
-from geminga_server.rest_calls import NO_CALLS, RestCalls
-from geminga_server.service_urls import urls_in
-from geminga_server.tls_config import BrokerClientTlsConfig
+from geminga_server.http.rest_calls import NO_CALLS, RestCalls
+from geminga_server.tls.config import BrokerClientTlsConfig
 
 log = logging.getLogger(__name__)
 

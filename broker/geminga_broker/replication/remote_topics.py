@@ -17,7 +17,7 @@ from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import BrokerCalls, RestAnswer, RestCall
+from geminga_server.http.rest_calls import BrokerCalls, RestAnswer, RestCall
 
 log = logging.getLogger(__name__)
 

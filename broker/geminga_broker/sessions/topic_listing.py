@@ -14,7 +14,6 @@ from geminga_broker.errors import NotAllowed, PatternRefused, TooManyRequests
 from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.session import Session
 from geminga_cluster.persistent_topics import topic_named
-from geminga_cluster.system_topics import is_system_topic
 from geminga_cluster.topic_lists import Names
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import (
@@ -24,6 +23,7 @@ from geminga_protocol.pulsar.answers import (
     encode_watch_topic_update,
 )
 from geminga_protocol.pulsar.errors import InvalidPattern, UnsupportedPattern
+from geminga_protocol.pulsar.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_lists import TopicFilter, topics_hash
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Action, Resource

@@ -7,7 +7,7 @@ message): then nobody sends before that is paid back.
 from __future__ import annotations
 
 from geminga_broker.policies.dispatching import DispatchLimit
-from geminga_server.token_bucket import TokenBuckets
+from geminga_server.rates.token_bucket import TokenBuckets
 
 
 class DispatchRate:

@@ -12,7 +12,7 @@ from geminga_broker.managed_ledger.payloads import message_count
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.policies.dispatching import Counting
 from geminga_broker.subscriptions.rate_limiter import LimitOf, RateLimiter
-from geminga_server.token_bucket import ANY_NUMBER
+from geminga_server.rates.token_bucket import ANY_NUMBER
 
 # Who has fewer entries before it than this keeps up (managedLedgerCursorBackloggedThreshold).
 BACKLOG_ENTRIES = 1000

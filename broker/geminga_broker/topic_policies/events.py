@@ -19,7 +19,7 @@ from typing import Any
 from geminga_broker.schemas.avro_binary import decode_avro, encode_avro
 from geminga_broker.schemas.judging.avro import AvroType, parse_avro
 from geminga_broker.topic_policies.event_schema import DEFINITION, PROPERTIES
-from geminga_cluster.system_topics import CHANGE_EVENTS
+from geminga_protocol.pulsar.system_topics import CHANGE_EVENTS
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.json_records import of_document, to_document
 from geminga_protocol.records.topic_policies import TopicPolicies

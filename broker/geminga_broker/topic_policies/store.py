@@ -34,10 +34,10 @@ from geminga_broker.topic_policies.events import (
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.persistent_topics import topic_path
-from geminga_cluster.system_topics import CHANGE_EVENTS, is_system_topic
 from geminga_cluster.watched import watched_values
 from geminga_protocol.pulsar.enums import SchemaType
 from geminga_protocol.pulsar.errors import InvalidTopicName
+from geminga_protocol.pulsar.system_topics import CHANGE_EVENTS, is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.partitioned_topics import partitioned_topic_path
 from geminga_protocol.records.topic_policies import NO_TOPIC_POLICIES, TopicPolicies, nearer

@@ -15,8 +15,8 @@ from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.errors import NotAllowed
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
-from geminga_cluster.system_topics import is_change_events
 from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.pulsar.system_topics import is_change_events
 from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
 
 # So many topics are compacted at once by themselves: each holds its keys in memory meanwhile.

@@ -23,7 +23,7 @@ from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.coordination import Coordination, NodeMissing
 from geminga_runtime.network import AsyncioNetwork, Network
-from geminga_server.zookeeper import ZooKeeper
+from geminga_server.zookeeper.session import ZooKeeper
 
 # Somebody waits in front of a terminal.
 CONFIG = LedgerConfig(

@@ -22,7 +22,7 @@ from geminga_cli.bookie_admin.errors import (
     StillRegistered,
 )
 from geminga_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
-from geminga_runtime.disk import FileDisk
+from geminga_runtime.file_disk import FileDisk
 
 
 async def restore_cookie(cluster: Cluster, options: argparse.Namespace) -> int:

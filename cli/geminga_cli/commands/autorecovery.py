@@ -11,7 +11,7 @@ from geminga_cli.commands.part import run_part_command
 # The part, then what it imports when it begins to serve.
 MODULES = (
     "geminga_autorecovery.part",
-    "geminga_server.http",
+    "geminga_server.http.server",
     "uvicorn.protocols.http.h11_impl",
     "uvloop",
 )

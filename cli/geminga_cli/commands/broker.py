@@ -12,7 +12,7 @@ from geminga_cli.commands.part import run_part_command
 MODULES = (
     "geminga_broker.part",
     "geminga_broker.admin.app",
-    "geminga_server.http",
+    "geminga_server.http.server",
     "uvicorn.protocols.http.h11_impl",
     "uvloop",
 )

@@ -12,7 +12,7 @@ from geminga_functions.config import FunctionsWorkerConfig
 # The part, then what it imports when it begins to serve.
 MODULES = (
     "geminga_functions.part",
-    "geminga_server.http",
+    "geminga_server.http.server",
     "uvicorn.protocols.http.h11_impl",
     "uvloop",
 )

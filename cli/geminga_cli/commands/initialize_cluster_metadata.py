@@ -59,7 +59,7 @@ async def _initialize(hosts: str, shared: str, options: argparse.Namespace) -> N
         initialize_cluster_metadata,
     )
     from geminga_runtime.clock import SystemClock  # noqa: PLC0415
-    from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415
+    from geminga_server.zookeeper.session import ZooKeeper  # noqa: PLC0415
 
     urls = ClusterUrls(
         service_url=options.web_service_url,

@@ -11,7 +11,7 @@ from geminga_proxy.config import ProxyConfig
 # The part, then what it imports when it begins to serve.
 MODULES = (
     "geminga_proxy.part",
-    "geminga_server.http",
+    "geminga_server.http.server",
     "uvicorn.protocols.http.h11_impl",
     "uvloop",
 )

@@ -98,7 +98,7 @@ async def _becomes_ready(server: asyncio.subprocess.Process, port: int) -> bool:
 
 async def _serve_one_client(address: str) -> None:
     """Do once what brokers and bookies do, so that the classes for it are in the archive too."""
-    from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415 - kazoo costs 60 ms
+    from geminga_server.zookeeper.session import ZooKeeper  # noqa: PLC0415 - kazoo costs 60 ms
 
     async with ZooKeeper(address, SystemClock()) as session:
         await session.create("/a", b"1", ephemeral=True)

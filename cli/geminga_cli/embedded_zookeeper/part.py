@@ -30,10 +30,10 @@ from geminga_cli.supervisor.watch import exit_of
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.config.loading import load_config
+from geminga_server.control.readiness import announce_readiness
 from geminga_server.directories import DirectoryLock
 from geminga_server.logging import configure_logging
 from geminga_server.ports import require_distinct
-from geminga_server.readiness import announce_readiness
 from geminga_server.run import StopRequest, run_part
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from geminga_cli.errors import StartFailed
 from geminga_cli.ports import reserve
 from geminga_cli.supervisor.settings import LOCALHOST, ClusterSettings
-from geminga_server.rest_calls import HttpCalls, RestCall
+from geminga_server.http.rest_calls import HttpCalls, RestCall
 from geminga_server.run import stop_signals
 
 READY = "READY"

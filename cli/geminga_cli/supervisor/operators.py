@@ -16,7 +16,7 @@ from geminga_cli.supervisor.fleet import START_ATTEMPTS_MAX, START_TIMEOUT_S, Ph
 from geminga_cli.supervisor.settings import CONTROL_SOCKET_NAME
 from geminga_runtime.clock import Clock
 from geminga_runtime.control_codec import Instruction
-from geminga_server.control import instruct
+from geminga_server.control.client import instruct
 from geminga_server.errors import ControlError
 
 POLL_S = 0.1

@@ -22,8 +22,8 @@ from geminga_cli.gate import Gate
 from geminga_cli.supervisor.fleet import PartRules
 from geminga_cli.supervisor.process import Command, Process
 from geminga_cli.whole_file import keep_whole
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 from geminga_server.open_files import open_files
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 
 
 class Part(Protocol):

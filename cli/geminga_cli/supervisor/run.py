@@ -26,9 +26,9 @@ from geminga_cli.supervisor.supervisor import Launched, Supervisor
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import AsyncioNetwork
+from geminga_server.control.readiness import announce_readiness
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
-from geminga_server.readiness import announce_readiness
 from geminga_server.run import ExitCode, is_uvloop_running, prepare_open_files, uvloop_factory
 
 log = logging.getLogger(__name__)

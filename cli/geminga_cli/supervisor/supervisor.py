@@ -43,7 +43,7 @@ from geminga_runtime.control_codec import Instruction, InstructionAnswer
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
-from geminga_server.control import ControlServer, PartSession
+from geminga_server.control.server import ControlServer, PartSession
 from geminga_server.errors import ControlError
 from geminga_server.logging import set_log_level
 from geminga_server.run import stop_signals

@@ -13,7 +13,7 @@ from geminga_server.config.declaration import Upstream
 
 if TYPE_CHECKING:
     from geminga_server.run import StopRequest
-    from geminga_server.zookeeper import ZooKeeper
+    from geminga_server.zookeeper.session import ZooKeeper
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Port = Annotated[int, Ge(0), Le(65535)]
@@ -53,7 +53,9 @@ class PartConfig:
     def zookeeper_client(self, clock: Clock, stop: StopRequest, hosts: str = "") -> ZooKeeper:
         """A client of that ZooKeeper, or of the one at ``hosts``, to be entered; it hurries once
         the process is to end."""
-        from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415 - 60 ms, not for --help
+        from geminga_server.zookeeper.session import (  # noqa: PLC0415 - 60 ms, not for --help
+            ZooKeeper,
+        )
 
         zookeeper = ZooKeeper(
             hosts or self.zookeeper,

@@ -7,8 +7,6 @@ where there is too much for prometheus_client.
 
 from __future__ import annotations
 
-from geminga_server.metrics.durations import Durations, Histogram, Summary
-from geminga_server.metrics.meter import Meter
 from geminga_server.metrics.part import (
     CONTENT_TYPE,
     CheckHealth,
@@ -17,6 +15,8 @@ from geminga_server.metrics.part import (
     metric,
     part_app,
 )
+from geminga_server.rates.durations import Durations, Histogram, Summary
+from geminga_server.rates.meter import Meter
 
 __all__ = [
     "CONTENT_TYPE",

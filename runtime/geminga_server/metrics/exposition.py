@@ -18,7 +18,7 @@ from math import isnan
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, get_type_hints
 
-from geminga_server.metrics.durations import Histogram, Summary
+from geminga_server.rates.durations import Histogram, Summary
 
 # So many samples take about 0.7 ms, a seventh of what may hold the event loop.
 SAMPLES_PER_PIECE = 2000

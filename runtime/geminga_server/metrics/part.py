@@ -17,7 +17,7 @@ from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_server.authorization import ALLOW_ALL, ANONYMOUS, Action, Authorizer, Resource
 from geminga_server.errors import NotAuthorized
-from geminga_server.http import AsgiApp, Receive, Scope, Send
+from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from geminga_server.control import ControlServer, PartSession
+from geminga_server.control.server import ControlServer, PartSession
 from geminga_server.run import ExitCode
 
 pytestmark = pytest.mark.integration

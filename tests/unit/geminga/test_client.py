@@ -27,7 +27,7 @@ from geminga import (
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 CLOSE_TIMEOUT_S = 5.0
 

@@ -16,8 +16,8 @@ from geminga_protocol.records.underreplication import (
     mark_path,
 )
 from geminga_runtime.coordination import ConnectionLost
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.interception import InstantSession
 
 
 async def make(*marked: int) -> tuple[InstantSession, Claims, Claims]:

@@ -9,7 +9,7 @@ from geminga_protocol.records.underreplication import (
     DISABLED_PATH,
     LOST_BOOKIE_DELAY_PATH,
 )
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 
 async def test_auto_recovery_is_on_until_it_is_switched_off() -> None:

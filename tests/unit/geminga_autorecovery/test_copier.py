@@ -31,7 +31,7 @@ from geminga_ledger.store import StoredMetadata
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES, encode_entry_header
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 MIB = 1024 * 1024
 STRIPED = metadata_of((3, 2, 2), [(0, (0, 1, 2))], last_entry=29)

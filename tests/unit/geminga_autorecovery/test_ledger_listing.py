@@ -6,7 +6,7 @@ import pytest
 
 from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in, visit_all
 from geminga_protocol.records.ledger_metadata import LEDGER_ID_MAX, ledger_path
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 IDS = [0, 5, 9_999, 10_000, (1 << 31) - 2, (1 << 31) - 1, 1 << 40, LEDGER_ID_MAX]
 

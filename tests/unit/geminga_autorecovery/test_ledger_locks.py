@@ -8,7 +8,7 @@ from tests.unit.geminga_bookie.fakes import bookie_session, end_session
 from geminga_autorecovery.ledger_locks import LedgerLocks
 from geminga_protocol.records.underreplication import encode_lock, lock_path
 from geminga_runtime.coordination import ConnectionLost
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 CONTENT = b""
 LEDGER = 5

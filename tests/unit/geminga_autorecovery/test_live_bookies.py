@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga_autorecovery.live_bookies import LiveBookies, read_live_bookies
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 
 async def test_registered_bookies_are_told_apart() -> None:

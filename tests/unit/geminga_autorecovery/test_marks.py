@@ -10,8 +10,8 @@ from geminga_autorecovery.marks import Marks, prepare_underreplication
 from geminga_protocol.records.errors import UnsupportedRecord
 from geminga_protocol.records.underreplication import UNDERREPLICATION_LAYOUT_PATH, mark_path
 from geminga_runtime.coordination import VersionMismatch
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.interception import InstantSession
 
 
 def make() -> tuple[InstantSession, Marks]:

@@ -8,7 +8,7 @@ import pytest
 
 from geminga_autorecovery.watches import Watches
 from geminga_runtime.coordination import NodeMissing
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 
 async def test_a_change_ends_the_wait() -> None:

@@ -14,9 +14,9 @@ from geminga_protocol.framing import FrameReader
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.network import ProtocolT
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import BorrowedLoop, SimulatedZooKeeper
-from geminga_simulation.interception import InstantSession
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.zookeeper.interception import InstantSession
+from geminga_simulation.zookeeper.server import BorrowedLoop, SimulatedZooKeeper
 
 KEY = master_key(b"")
 OTHER_KEY = master_key(b"other")

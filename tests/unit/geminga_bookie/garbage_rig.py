@@ -27,7 +27,7 @@ from geminga_protocol.records.ledger_metadata import (
     LedgerState,
     ledger_path,
 )
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 # Nothing happens by itself unless a test wants it to.
 NEVER = GarbageConfig(gc_interval_s=0)

@@ -14,7 +14,7 @@ from geminga_bookie.config import BookieConfig
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL, Authorizer
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 # Its directories are "journal" and "ledgers".
 CONFIG = BookieConfig(bookie_id="bookie-1", port=3181, data_directory=Path())

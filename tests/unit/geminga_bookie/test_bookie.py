@@ -29,7 +29,7 @@ from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, ReturnCode, encode_read
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from geminga_server.config import ConnectionConfig
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "bookie"
 FENCING, RECOVERY = int(Flag.FENCING), int(Flag.RECOVERY_ADD)

@@ -15,7 +15,7 @@ from tests.unit.geminga_bookie.host import CONFIG, Host
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.metrics import PERIOD_S, BookieMetrics
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, encode_read
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 # The bookie's part of the names that the shipped dashboards ask for.
 DASHBOARD_NAMES = [

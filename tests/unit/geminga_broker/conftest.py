@@ -18,7 +18,7 @@ from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 zookeeper = simulated_zookeeper.zookeeper
 sessions = simulated_zookeeper.sessions

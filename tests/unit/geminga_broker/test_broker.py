@@ -29,9 +29,9 @@ from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL
-from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 Settle = Callable[[], Awaitable[None]]
 Tree = Callable[[], dict[str, bytes]]

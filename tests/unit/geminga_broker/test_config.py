@@ -14,7 +14,7 @@ from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCE
 from geminga_broker.ownership.address import Owner
 from geminga_server.config.loading import load_config
 from geminga_server.errors import ConfigError
-from geminga_server.tls_config import TlsConfig
+from geminga_server.tls.config import TlsConfig
 
 # A setting of each group: its name, a value for it, and where the broker finds it.
 FILE = """

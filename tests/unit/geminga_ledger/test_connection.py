@@ -17,7 +17,7 @@ from geminga_protocol.bookkeeper.v2 import (
     encode_read_response_header,
     encode_response,
 )
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 FRAME_BYTES_MAX = 1000
 

@@ -7,7 +7,7 @@ import pytest
 from geminga_ledger.errors import LedgerIdsExhausted
 from geminga_ledger.ids import COUNTER_END, LedgerIds
 from geminga_runtime.coordination import ConnectionLost
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 IDS = "/ledgers/idgen"
 LONG_IDS = "/ledgers/idgen-long"

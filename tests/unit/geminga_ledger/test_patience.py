@@ -9,7 +9,7 @@ import pytest
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable, LedgerError, NoSuchLedger
 from geminga_ledger.patience import Patience
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 class Work:

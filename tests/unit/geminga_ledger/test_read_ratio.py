@@ -19,7 +19,7 @@ from tests.unit.geminga_ledger.world import KEY, World
 from geminga_ledger import EntryCorrupt, LedgerConfig, LedgerReader, Ledgers
 from geminga_protocol.bookkeeper.codes import Operation
 from geminga_protocol.bookkeeper.digest import encode_entry_header
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 LEDGER = 5
 # What a ledger of a property test has at most: each example reads it once or more.

@@ -17,7 +17,7 @@ from geminga_protocol.records.bookie_info import (
     BookieInfo,
 )
 from geminga_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
-from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
+from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT
 
 
 def registry_in(world: World) -> BookieRegistry:

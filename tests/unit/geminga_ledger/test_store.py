@@ -12,8 +12,8 @@ from geminga_ledger.errors import NoSuchLedger, UnsupportedLedger
 from geminga_ledger.store import LedgerStore
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from geminga_runtime.coordination import ConnectionLost
-from geminga_simulation.clock import WALL_START_MS, SimulatedClock
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
+from geminga_simulation.zookeeper.interception import InstantSession
 
 METADATA = LedgerMetadata(
     ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0",)),)

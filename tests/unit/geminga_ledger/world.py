@@ -18,8 +18,8 @@ from geminga_protocol.records.ledger_metadata import (
     LedgerMetadata,
     ledger_path,
 )
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.interception import InstantSession
 
 KEY = master_key(b"")
 FIRST_PORT = 3181

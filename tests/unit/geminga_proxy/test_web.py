@@ -19,8 +19,8 @@ from geminga_proxy.config import ProxyConfig, WebConfig
 from geminga_proxy.web import Forwarding
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.errors import ServerUnreachable
-from geminga_server.http import HttpServer, Receive, Scope, Send
-from geminga_server.http_forwarding import RequestBody
+from geminga_server.http.forwarding import RequestBody
+from geminga_server.http.server import HttpServer, Receive, Scope, Send
 
 pytestmark = pytest.mark.real_loop
 

@@ -21,9 +21,9 @@ from geminga_proxy.brokers import BrokerView
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.proxy import Proxy
 from geminga_proxy.targets import Target
-from geminga_simulation.loop import running_loop
-from geminga_simulation.network import SimulatedNetwork
-from geminga_simulation.stream import Endpoint
+from geminga_simulation.event_loop.loop import running_loop
+from geminga_simulation.tcp.network import SimulatedNetwork
+from geminga_simulation.tcp.stream import Endpoint
 
 PORT = 6650
 TOPIC = "persistent://public/default/orders"

@@ -12,8 +12,8 @@ from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.ownership.address import Standing
 from geminga_broker.ownership.placement import candidate
 from geminga_runtime.errors import GemingaError
-from geminga_server import http
 from geminga_server.authorization import Action
+from geminga_server.http import server
 from geminga_server.rest.access import on_cluster, on_server
 from geminga_server.rest.answers import Json, text
 from geminga_server.rest.errors import RestError, ServedElsewhere
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 # A health check publishes and reads one message; upstream gives it as long.
 HEALTH_TIMEOUT_S = 30.0
 # Asked every few seconds by whatever watches over brokers.
-ROUTINE_PATHS = http.ROUTINE_PATHS | {f"{router.prefix}/health", f"{router.prefix}/ready"}
+ROUTINE_PATHS = server.ROUTINE_PATHS | {f"{router.prefix}/health", f"{router.prefix}/ready"}
 
 
 @router.get("", dependencies=[on_cluster(Action.READ)])

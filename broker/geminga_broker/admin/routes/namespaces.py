@@ -32,7 +32,7 @@ from geminga_broker.ownership.placement import candidate
 from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundaries
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
 from geminga_cluster.initialize import BUNDLES_DEFAULT
-from geminga_cluster.system_topics import is_system_topic
+from geminga_protocol.pulsar.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, is_entity_name
 from geminga_protocol.records.json_records import of_document, to_document
 from geminga_protocol.records.namespaces import BundlesData, Policies

@@ -7,7 +7,7 @@ more is saved up than what a second brings.
 from __future__ import annotations
 
 from geminga_broker.policies.publishing import PublishLimits
-from geminga_server.token_bucket import TokenBuckets
+from geminga_server.rates.token_bucket import TokenBuckets
 
 # Limits on publishing are said for a second.
 PERIOD_S = 1

@@ -11,7 +11,7 @@ from geminga import Client, UnreadableMessage
 from geminga.consumers.chunks import CHUNKED_BYTES_MAX, PendingChunks, WholeMessage
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageMetadata
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 def chunk(uuid: str, index: int, of: int, *, age_s: float = 0) -> MessageMetadata:

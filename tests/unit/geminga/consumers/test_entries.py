@@ -22,7 +22,7 @@ from geminga_protocol.pulsar.payload import (
     encode_numbered_batch,
     encode_payload,
 )
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 def command(ack_set: tuple[int, ...] = (), redelivery_count: int = 0) -> api.CommandMessage:

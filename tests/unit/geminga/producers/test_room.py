@@ -13,7 +13,7 @@ from geminga import Client, Closed, ProducerQueueFull, SendTimedOut, connect
 from geminga.errors import ClientError
 from geminga.producers.room import MemoryLimit, Room, Waiting
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 class Queue:

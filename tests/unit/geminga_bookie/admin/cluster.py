@@ -18,7 +18,7 @@ from geminga_protocol.records.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.coordination import Coordination
 from geminga_server.authorization import ALLOW_ALL, Authorizer, Resource
-from geminga_server.http import Message, Receive, Scope, Send
+from geminga_server.http.server import Message, Receive, Scope, Send
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World
 

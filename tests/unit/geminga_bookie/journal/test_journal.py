@@ -14,7 +14,7 @@ from geminga_bookie.formats.journal_v1 import file_name
 from geminga_bookie.journal.journal import Journal
 from geminga_bookie.journal.mark import JournalMark
 from geminga_bookie.journal.replay import Replay
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 @dataclass

@@ -28,7 +28,7 @@ from geminga_bookie.bookie import Bookie
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, Operation, ReturnCode, encode_read
 from geminga_protocol.bookkeeper.v3 import encode_frame
 from geminga_protocol.framing import FRAME_SIZE
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 ADD, READ = int(Operation.ADD), int(Operation.READ)
 FENCING = int(Flag.FENCING)

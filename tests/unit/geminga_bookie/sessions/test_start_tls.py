@@ -20,7 +20,7 @@ from geminga_ledger.question import Question, connect_with_tls
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame
 from geminga_runtime.network import AsyncioNetwork
-from geminga_server.tls_config import BookieClientTlsConfig, TlsConfig
+from geminga_server.tls.config import BookieClientTlsConfig, TlsConfig
 
 pytestmark = pytest.mark.real_loop  # real sockets
 

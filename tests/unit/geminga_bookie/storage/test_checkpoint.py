@@ -21,7 +21,7 @@ from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.errors import BookieReadOnly
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 CONFIG = replace(BookieConfig(), write_cache_bytes_max=1000, checkpoint_interval_s=60.0)
 

@@ -13,7 +13,7 @@ from tests.unit.geminga_bookie.host import Host
 from geminga_bookie.storage.entry_list import entry_runs
 from geminga_protocol.bookkeeper.availability import runs_of
 from geminga_protocol.bookkeeper.errors import NoSuchLedger
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 
 @given(st.lists(st.sets(st.integers(0, 60), max_size=30), min_size=1, max_size=4), st.booleans())

@@ -23,7 +23,7 @@ from geminga_bookie.formats.entry_log_v1 import (
 )
 from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.index import LogEnd, LogUsage
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 def blocks(ledger_id: int, entries: dict[int, bytes], size: int = 100) -> list[tuple[Block, bytes]]:

@@ -15,7 +15,7 @@ from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.index import Counts, Index
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_bookie.storage.rebuild import rebuild_index
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 ENTRIES = {number: b"%010d" % number for number in range(0, 3000, 3)}
 

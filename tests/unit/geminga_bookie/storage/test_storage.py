@@ -26,7 +26,7 @@ from geminga_protocol.bookkeeper.errors import (
     WrongMasterKey,
 )
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 RECOVERY = int(Flag.RECOVERY_ADD)
 

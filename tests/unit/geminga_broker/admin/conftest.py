@@ -75,8 +75,8 @@ from geminga_server.authorization import (
     Resource,
 )
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestAnswer, RestCall
-from geminga_simulation.clock import SimulatedClock
+from geminga_server.http.rest_calls import RestAnswer, RestCall
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 CONFIGURATION = {"keepAliveIntervalSeconds": "30"}
 ADDRESS = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")

@@ -13,7 +13,7 @@ from geminga_broker.ownership.address import Owner, Standing
 from geminga_broker.ownership.bundles import Bundle, BundleRing, parse_boundary
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import BundlesData
-from geminga_server.rest_calls import RestAnswer, RestCall
+from geminga_server.http.rest_calls import RestAnswer, RestCall
 
 SHOP = NamespaceName("acme", "shop")
 BUNDLES = BundleRing(

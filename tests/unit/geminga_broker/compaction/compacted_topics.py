@@ -29,9 +29,9 @@ from geminga_protocol.pulsar.payload import (
     split_batch,
 )
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 NAME = TopicName.parse("persistent://t/n/topic")
 READER = SubscribeRequest(

@@ -24,7 +24,7 @@ from tests.unit.geminga_broker.compaction.compacted_topics import (
 
 from geminga_broker.managed_ledger.retention import KEEP_NOTHING
 from geminga_broker.topics.topic_compaction import TopicCompaction
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 MESSAGE = st.tuples(st.sampled_from("abcde"), st.sampled_from([b"", b"1", b"2", b"3"]))
 STEP = st.one_of(

@@ -17,7 +17,7 @@ from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_simulation.clock import WALL_START_MS, SimulatedClock
+from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
 
 SMALL = DelayedConfig(bucket_messages_min=3, segment_messages_max=2)
 HOUR_MS = 3_600_000

@@ -39,10 +39,10 @@ from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, buckets_of
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import SimulatedZooKeeper
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 
 @pytest.fixture

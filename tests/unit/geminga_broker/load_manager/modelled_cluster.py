@@ -11,7 +11,7 @@ from geminga_broker.load_manager.shedding import Move, Shedder
 from geminga_broker.ownership.bundles import Bundle, parse_boundary
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 def stats(rate: float, *, topics: int = 1, sessions: int = 0) -> BundleStats:

@@ -23,7 +23,7 @@ from geminga_protocol.records.brokers import (
     TimeAverageBrokerData,
 )
 from geminga_runtime.coordination import ConnectionLost
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 HOT, COLD, THIRD = (f"t/n/0x{n}0000000_0x{n + 1}0000000" for n in range(3))
 

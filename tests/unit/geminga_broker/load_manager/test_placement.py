@@ -10,7 +10,7 @@ from geminga_broker.load_manager.cluster_load import ACQUIRED_S, EXPECTED_S, Clu
 from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.load_manager.placement import LeastLoaded
 from geminga_protocol.records.brokers import LocalBrokerData, ResourceUsage
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 ONE = "t/n/0x00000000_0x40000000"
 TWO = "t/n/0x40000000_0x80000000"

@@ -27,7 +27,7 @@ from geminga_ledger import (
 from geminga_ledger.listener import NOBODY
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, CoordinationError
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 LOG = "t/n/persistent/topic"
 

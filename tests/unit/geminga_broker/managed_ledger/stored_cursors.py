@@ -17,8 +17,8 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_ledger import Ledgers
 from geminga_protocol.records.cursor import cursor_path
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.interception import InterceptedSession
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.interception import InterceptedSession
 
 PATH = cursor_path(LOG, "sub")
 SMALL = ManagedLedgerConfig(cursor_ledger_entries_max=2)

@@ -37,7 +37,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_broker_entry
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import WALL_START_MS, SimulatedClock
+from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -39,8 +39,8 @@ from geminga_runtime.coordination import (
     NodeExists,
     NodeMissing,
 )
-from geminga_simulation.clock import WALL_START_MS
-from geminga_simulation.interception import InterceptedSession
+from geminga_simulation.event_loop.clock import WALL_START_MS
+from geminga_simulation.zookeeper.interception import InterceptedSession
 
 DENSE = CursorState(mark_delete=Position(7, 1), bits={7: 0b1010_1000, 9: 1 << 70})
 # A ledger is turned to in four steps; the broker dies until one more was turned to.

@@ -46,7 +46,7 @@ from geminga_ledger import (
 )
 from geminga_protocol.records.managed_ledger import managed_ledger_path
 from geminga_runtime.coordination import ConnectionLost, Coordination, NodeMissing, VersionMismatch
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 

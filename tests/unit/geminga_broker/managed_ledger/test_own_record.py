@@ -16,7 +16,7 @@ from geminga_runtime.coordination import (
     SessionExpired,
     VersionMismatch,
 )
-from geminga_simulation.interception import InterceptedSession
+from geminga_simulation.zookeeper.interception import InterceptedSession
 
 PATH = "/record"
 Meddle = Callable[[str, bytes], None]

@@ -32,7 +32,7 @@ from geminga_broker.managed_ledger.store import GARBAGE_PROPERTY
 from geminga_ledger import Ledgers, NotEnoughBookies
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 # Two entries a ledger.

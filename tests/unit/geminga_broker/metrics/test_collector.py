@@ -18,7 +18,7 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_ledger import LedgerCounters
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 async def test_the_load_report_says_what_the_broker_carries(broker: Broker) -> None:

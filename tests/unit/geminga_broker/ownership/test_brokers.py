@@ -16,7 +16,7 @@ from geminga_broker.ownership.load import LoadReportConfig
 from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
 from geminga_runtime import service
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import WALL_START_MS, SimulatedClock
+from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
 
 LOOK_INTERVAL_S = LoadReportConfig().load_balancer_report_interval_min_s
 WRITE_INTERVAL_S = LoadReportConfig().load_balancer_report_interval_max_s

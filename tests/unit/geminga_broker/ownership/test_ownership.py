@@ -19,7 +19,7 @@ from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.ownership import BundleOwner
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 Session = Callable[[str], Coordination]
 Settle = Callable[[], Awaitable[None]]

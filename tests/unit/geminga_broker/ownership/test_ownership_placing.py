@@ -17,7 +17,7 @@ from geminga_broker.ownership.placement import BrokersView, Loads
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_runtime.coordination import Coordination, CoordinationError
-from geminga_simulation.interception import InterceptedSession
+from geminga_simulation.zookeeper.interception import InterceptedSession
 
 Session = Callable[[str], Coordination]
 Settle = Callable[[], Awaitable[None]]

@@ -19,7 +19,8 @@ from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
-from geminga_simulation.faults import ROUGH_COORDINATION, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import ROUGH_COORDINATION, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World

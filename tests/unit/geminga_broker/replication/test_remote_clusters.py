@@ -24,7 +24,7 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.clusters import ClusterData
 from geminga_runtime.coordination import Coordination
-from geminga_server.tls_config import BrokerClientTlsConfig
+from geminga_server.tls.config import BrokerClientTlsConfig
 
 TOPIC = TopicName.parse("persistent://t/n/topic")
 ELSEWHERE = ClusterData(broker_service_url="pulsar://elsewhere:6650")

@@ -41,7 +41,7 @@ from geminga_protocol.pulsar.replication import source_position
 from geminga_protocol.pulsar.send import encode_receipt
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 TOPIC = TopicName.parse("persistent://t/n/topic")
 LARGE_BYTES = 5 * 1024 * 1024

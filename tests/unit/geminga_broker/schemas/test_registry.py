@@ -33,7 +33,7 @@ from geminga_protocol.records.schemas import (
     schema_path,
 )
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 TOPIC = TopicName.parse("t/n/a b")
 PATH = "/schemas/t/n/a+b"

@@ -27,8 +27,8 @@ from geminga_server.authentication import AUTHENTICATION_DISABLED
 from geminga_server.authorization import AllowAll
 from geminga_server.connection_limits import ConnectionLimits
 from geminga_server.errors import ServerUnreachable
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 TOPIC = "persistent://t/n/topic"
 

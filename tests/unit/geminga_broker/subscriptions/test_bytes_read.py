@@ -36,10 +36,10 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import SimulatedZooKeeper
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 KEYS = 16
 # What is published in an example of a property test at most.

@@ -39,8 +39,8 @@ from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType
 TOPIC = "persistent://t/n/topic"

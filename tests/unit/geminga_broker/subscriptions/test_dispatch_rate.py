@@ -6,7 +6,7 @@ import pytest
 
 from geminga_broker.policies.dispatching import DispatchLimit
 from geminga_broker.subscriptions.dispatch_rate import DispatchRate
-from geminga_server.token_bucket import ANY_NUMBER
+from geminga_server.rates.token_bucket import ANY_NUMBER
 
 
 def test_messages_and_bytes_are_counted_each_for_itself() -> None:

@@ -10,8 +10,8 @@ from geminga_broker.subscriptions.dispatch_throttle import DispatchThrottle
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 NO_LIMIT = DispatchLimit(messages=1_000_000)
 

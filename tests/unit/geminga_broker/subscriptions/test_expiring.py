@@ -36,8 +36,8 @@ from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import DelayedDelivery, Policies
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 NAME = TopicName.parse("persistent://t/n/topic")
 TTL_S = 60

@@ -25,7 +25,7 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
 from geminga_broker.subscriptions.subscription import Subscription, SubscriptionOwner
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 CONFIG = ManagedLedgerConfig()
 # Long after anything was written that was to be written.

@@ -10,8 +10,8 @@ import pytest
 
 from geminga_broker.policies.dispatching import DispatchLimit
 from geminga_broker.subscriptions.rate_limiter import PAUSE_S, PAUSE_S_MAX, RateLimiter
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 
 def gate_of(limit: DispatchLimit, rates: list[tuple[float, float]] | None = None) -> RateLimiter:

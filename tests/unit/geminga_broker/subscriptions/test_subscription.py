@@ -24,8 +24,8 @@ from geminga_broker.subscriptions.kept_counts import has_kept_counts
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.redelivery_counts import CountedRun, properties_of_runs
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType
 

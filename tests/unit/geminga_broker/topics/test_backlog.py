@@ -37,7 +37,7 @@ from geminga_protocol.records.namespaces import (
     RetentionPolicies,
 )
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 NAME = TopicName.parse("persistent://t/n/topic")
 HOLD = QuotaPolicy.HOLD_PRODUCERS

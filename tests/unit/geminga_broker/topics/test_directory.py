@@ -33,7 +33,7 @@ from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 NAME = TopicName.parse("persistent://t/n/topic")

@@ -31,8 +31,8 @@ from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import AutoTopicCreation, Policies, RetentionPolicies
 from geminga_runtime.coordination import Coordination
 from geminga_server.metrics import Meter
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 NAME = TopicName.parse("persistent://t/n/topic")
 

@@ -32,7 +32,7 @@ from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 NAME = TopicName.parse("persistent://t/n/topic")
 CURSOR = "broker.own"

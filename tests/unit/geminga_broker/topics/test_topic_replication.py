@@ -36,7 +36,7 @@ from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.cursor import cursor_path
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 far_network = conftest.far_network
 far = conftest.far

@@ -16,7 +16,7 @@ from geminga_cli.messaging.producing import Production
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
 from geminga_protocol.pulsar.payload import open_payload
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 RECORD = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"}]}'
 

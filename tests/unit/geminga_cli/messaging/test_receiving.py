@@ -17,7 +17,7 @@ from geminga_cli.commands import read as read_command
 from geminga_cli.messaging.receiving import consume, read
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 HEADING = "----- got message -----"
 HEAD = "publishTime:[1700000000000], eventTime:[0], key:[null], properties:[], content:"

@@ -18,7 +18,7 @@ from geminga_protocol.pulsar.answers import encode_send_error
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.send import encode_receipt
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 def given_of(*words: str) -> argparse.Namespace:

@@ -24,7 +24,7 @@ from geminga_cli.supervisor.parts import (
 )
 from geminga_cli.supervisor.process import Command
 from geminga_runtime.java import Java
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 
 RULES = PartRules("bookie-2", stop_deadline_s=1.0)
 

@@ -22,7 +22,7 @@ from geminga_cli.supervisor.process import Command, Process
 from geminga_cli.supervisor.supervisor import Launched, Supervisor
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE
 
 CLOCK = SystemClock()
 WAIT_S = 60

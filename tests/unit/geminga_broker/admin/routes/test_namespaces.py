@@ -14,7 +14,7 @@ from geminga_broker.ownership.ownership import Ownership
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import BundlesData, LocalPolicies
 from geminga_runtime.coordination import Coordination
-from geminga_server.rest_calls import RestCall
+from geminga_server.http.rest_calls import RestCall
 
 NS = "/admin/v2/namespaces"
 

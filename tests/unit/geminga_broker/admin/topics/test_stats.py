@@ -25,7 +25,7 @@ from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import DispatchRate, Policies, PublishRate
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 PAYLOAD = encode_payload(
     api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), bytes(100)

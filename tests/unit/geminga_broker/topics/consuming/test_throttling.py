@@ -27,8 +27,8 @@ from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import DispatchRate, Policies
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 NAME = TopicName.parse("persistent://t/n/topic")
 OTHER = TopicName.parse("persistent://t/n/other")

@@ -39,7 +39,7 @@ from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 NAME = TopicName.parse("persistent://t/n/topic")
 CONFIG = PublishConfig(

@@ -15,7 +15,7 @@ from geminga_broker.topics.producing.publish_gate import PublishGate
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 ENCRYPTED = PublishPolicies(requires_encryption=True)
 SLOW = PublishPolicies(limits=PublishLimits(messages_per_s=10))

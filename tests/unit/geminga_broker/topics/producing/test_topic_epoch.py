@@ -16,7 +16,7 @@ from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 PERSISTENT = TopicName.parse("persistent://t/n/topic")
 VOLATILE = TopicName.parse("non-persistent://t/n/topic")
