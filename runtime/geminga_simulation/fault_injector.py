@@ -1,8 +1,7 @@
-"""The fault menu, and who orders from it.
+"""Carries a fault menu out on a simulated world: chooses moments and victims, and undoes the harm.
 
-A ``FaultMenu`` says what may go wrong and how often: rates are events per virtual second over all
-hosts, bounds have units. ``FaultInjector`` draws the moments and the victims from the world's seed.
-Faults that belong to every operation (delays, torn writes, disk errors) are the menu's conditions.
+All choices come from a random stream of its own, so the same seed gives the same faults whatever
+the processes under test do.
 """
 
 from __future__ import annotations
@@ -22,7 +21,14 @@ from geminga_simulation.conditions import (
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.host import Host
-from geminga_simulation.run_control import RUN_CONTROL, RunControl, chosen_from, dishes_of
+from geminga_simulation.run_control import (
+    CONDITIONS,
+    RUN_CONTROL,
+    RunControl,
+    chosen_from,
+    dish_names,
+    dishes_of,
+)
 from geminga_simulation.world import ZOOKEEPER, World
 from geminga_simulation.zookeeper.requests import Follower
 from geminga_simulation.zookeeper.server import SimulatedZooKeeper
@@ -36,9 +42,9 @@ FAILED_READS = 0.3
 class FaultInjector:
     """Carries a menu out on a world: ``async with`` it around the work that must survive.
 
-    ``victims`` are the hosts that may go down; links and sessions of all hosts may suffer. The
-    syncs of ``liars`` may make nothing safe. Leaving the block ends all faults: partitions heal,
-    hosts that are down start again, conditions are good. What was promised must then hold.
+    ``victims`` are the hosts that may go down; links and sessions of all hosts may suffer. Syncs of
+    the disks of ``liars`` may make nothing safe. Leaving the block ends all faults: partitions
+    heal, hosts that are down start again, conditions are good. What was promised must then hold.
     """
 
     def __init__(
@@ -59,31 +65,14 @@ class FaultInjector:
         self._random = world.loop.stream("faults")
         # How often each dish was ordered.
         self.orders = Counter[str]()
+        # All faults have ended; those that were planned for later must not begin.
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
+        # What this injector has done and must undo, in the order of doing it. A story may harm the
+        # world besides: that is not undone here.
         self._partitions: dict[tuple[str, str], None] = {}
         self._down: dict[Host, None] = {}
         self._away: dict[SimulatedZooKeeper, None] = {}
-        self._dishes: dict[str, Callable[[], None]] = {
-            "crash": self._crash,
-            "kill": self._kill,
-            "pause": self._pause,
-            "partition": self._partition,
-            "one_way_partition": self._one_way_partition,
-            "swizzle": self._swizzle,
-            "reset": self._reset,
-            "half_open": self._half_open,
-            "session_loss": self._session_loss,
-            "session_expiry": self._session_expiry,
-            "zookeeper_restart": self._zookeeper_restart,
-            "zookeeper_lag": self._zookeeper_lag,
-            "coordination_step": self._coordination_step,
-            "disk_stall": self._disk_stall,
-            "disk_failure": self._disk_failure,
-            "lying_sync": self._lying_sync,
-            "clock_jump": self._clock_jump,
-            "clock_drift": self._clock_drift,
-        }
 
     async def __aenter__(self) -> Self:
         menu = self._menu
@@ -125,7 +114,8 @@ class FaultInjector:
             zookeeper.conditions = coordination
 
     async def _run(self) -> None:
-        names = list(self._dishes)
+        # In the order of the menu's fields, on which the draws depend.
+        names = [name for name in dish_names(FaultMenu) if name not in CONDITIONS]
         rates: list[float] = [getattr(self._menu, f"{name}_rate") for name in names]
         total = sum(rates)
         while total > 0:
@@ -135,23 +125,27 @@ class FaultInjector:
                 return
             (name,) = self._random.choices(names, rates)
             self.orders[name] += 1
-            self._dishes[name]()
+            serve: Callable[[], None] = getattr(self, name)
+            serve()
 
-    # --- the dishes ---------------------------------------------------------------------------
+    # --- the dishes: a method for each rate of the menu ---------------------------------------
 
-    def _crash(self) -> None:
+    def crash(self) -> None:
+        """Let the power of a host fail; it is started again later."""
         host = self._victim()
         if host is not None:
             host.crash(is_silent=self._random.random() < self._menu.silent_probability)
             self._bring_up_later(host, self._menu.down_s_max)
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """Kill a process; it is started again later."""
         host = self._victim()
         if host is not None:
             host.kill()
             self._bring_up_later(host, self._menu.down_s_max)
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """Let a process stand still for a while, as SIGSTOP does."""
         host = self._victim()
         if host is not None:
             seconds = self._random.random() * self._menu.pause_s_max
@@ -159,17 +153,20 @@ class FaultInjector:
             self._down[host] = None
             self._world.later(seconds, partial(self._bring_up, host))
 
-    def _partition(self) -> None:
+    def partition(self) -> None:
+        """Cut two hosts apart, or a host and ZooKeeper."""
         one, other = self._random.sample([*self._world.hosts, ZOOKEEPER], 2)
         self._cut(one, other, self._random.random() * self._menu.partition_s_max)
 
-    def _one_way_partition(self) -> None:
+    def one_way_partition(self) -> None:
+        """Cut the way from one host to another; the way back works."""
         if len(self._world.hosts) > 1:
             one, other = self._random.sample(list(self._world.hosts), 2)
             seconds = self._random.random() * self._menu.partition_s_max
             self._cut(one, other, seconds, is_one_way=True)
 
-    def _swizzle(self) -> None:
+    def swizzle(self) -> None:
+        """Cut all links of one host, one after the other, and heal them in another order."""
         hosts = list(self._world.hosts)
         host = self._random.choice(hosts)
         for other in [*hosts, ZOOKEEPER]:
@@ -180,7 +177,7 @@ class FaultInjector:
                 self._world.later(begin_s, partial(self._cut, host, other, end_s - begin_s))
 
     def _cut(self, one: str, other: str, seconds: float, *, is_one_way: bool = False) -> None:
-        """Cut two hosts apart for so long, unless they are already, or all faults have ended."""
+        """Cut two hosts apart for so long, unless they are apart, or all faults have ended."""
         if self._is_over or self._world.loop.now_s > self._end_s:
             return
         if (one, other) in self._partitions or (other, one) in self._partitions:
@@ -189,28 +186,32 @@ class FaultInjector:
         self._world.partition(one, other, is_one_way=is_one_way)
         self._world.later(seconds, partial(self._heal, (one, other)))
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Break a stream at both ends."""
         streams = self._world.network.streams()
         if streams:
             stream = self._random.choice(streams)
             self._world.note(f"stream {stream.host}>{stream.peer.host} is reset")
             self._world.network.reset(stream)
 
-    def _half_open(self) -> None:
+    def half_open(self) -> None:
+        """Let nothing through on a stream any more, unknown to both ends."""
         streams = self._world.network.streams()
         if streams:
             stream = self._random.choice(streams)
             self._world.note(f"stream {stream.host}>{stream.peer.host} goes dark")
             self._world.network.darken(stream)
 
-    def _session_loss(self) -> None:
+    def session_loss(self) -> None:
+        """Break the connection of a session; the session itself lives."""
         sessions = self._sessions()
         if sessions:
-            zookeeper, session = self._random.choice(sessions)
+            _, session = self._random.choice(sessions)
             self._world.note(f"{session.host} loses its connection to ZooKeeper")
-            zookeeper.disconnect(session)
+            session.cut_link()
 
-    def _session_expiry(self) -> None:
+    def session_expiry(self) -> None:
+        """End a session at the server."""
         sessions = self._sessions()
         if sessions:
             zookeeper, session = self._random.choice(sessions)
@@ -219,7 +220,8 @@ class FaultInjector:
             noticed_s = 0.0 if is_noticed else self._random.random() * self._menu.unnoticed_s_max
             zookeeper.expire(session, noticed_s)
 
-    def _zookeeper_restart(self) -> None:
+    def zookeeper_restart(self) -> None:
+        """Stop a ZooKeeper for a while; it keeps its sessions."""
         zookeeper = self._random.choice(self._world.zookeepers)
         if zookeeper not in self._away and not zookeeper.is_away:
             self._world.note("ZooKeeper is restarted")
@@ -233,7 +235,8 @@ class FaultInjector:
             del self._away[zookeeper]
             zookeeper.come_back(keeps_sessions=True)
 
-    def _zookeeper_lag(self) -> None:
+    def zookeeper_lag(self) -> None:
+        """Connect some sessions to a follower that learns of changes late."""
         sessions = self._sessions()
         if not sessions:
             return
@@ -250,30 +253,34 @@ class FaultInjector:
         if zookeeper.follower is follower:
             zookeeper.catch_up()
 
-    def _coordination_step(self) -> None:
+    def coordination_step(self) -> None:
+        """Let one of the next writes to a ZooKeeper meet with a trouble."""
         sessions = self._sessions()
         if sessions:
             zookeeper, _ = self._random.choice(sessions)
             zookeeper.troubles.plan(self._random.choice(list(Trouble)), self._world.note)
 
-    def _disk_stall(self) -> None:
+    def disk_stall(self) -> None:
+        """Make every operation of a disk slow for a while."""
         seconds = self._random.random() * self._menu.disk_stall_s_max
         disk = self._disk()
         if disk is not None:
             self._world.note(f"{disk.name} is slow for {seconds:.6f} s")
             slow = replace(disk.conditions, slow_probability=1.0, slow_s_max=seconds)
-            self._have(disk, slow, seconds)
+            self._change_for(disk, slow, seconds)
 
-    def _disk_failure(self) -> None:
+    def disk_failure(self) -> None:
+        """Let reads of a disk fail for a while."""
         seconds = self._random.random() * self._menu.disk_failure_s_max
         disk = self._disk()
         if disk is not None:
             self._world.note(f"reads of {disk.name} fail for {seconds:.6f} s")
-            self._have(disk, replace(disk.conditions, read_error_probability=FAILED_READS), seconds)
+            failing = replace(disk.conditions, read_error_probability=FAILED_READS)
+            self._change_for(disk, failing, seconds)
 
-    def _lying_sync(self) -> None:
-        """The syncs of one host's disks return, for a while, and make nothing safe; then its power
-        fails. The later a disk is told the truth, the more has been confirmed and is lost."""
+    def lying_sync(self) -> None:
+        """Let the syncs of one host's disks make nothing safe for a while, and then its power fail.
+        The longer that takes, the more has been confirmed and is lost."""
         honest = [
             host
             for host in self._liars
@@ -298,7 +305,7 @@ class FaultInjector:
             disk.is_lying = False
 
     def _disk(self) -> SimulatedDisk | None:
-        """A disk that works as well as all others do."""
+        """A disk of a victim that no fault has befallen now; None where there is none."""
         disks = [
             disk
             for host in self._victims
@@ -307,7 +314,8 @@ class FaultInjector:
         ]
         return self._random.choice(disks) if disks else None
 
-    def _have(self, disk: SimulatedDisk, conditions: DiskConditions, seconds: float) -> None:
+    def _change_for(self, disk: SimulatedDisk, conditions: DiskConditions, seconds: float) -> None:
+        """Give a disk other conditions for so long, unless the world's are changed meanwhile."""
         disk.conditions = conditions
         self._world.later(seconds, partial(self._repair, disk, conditions))
 
@@ -319,15 +327,17 @@ class FaultInjector:
         """All sessions of living processes, each with the server that keeps it."""
         return [(each, session) for each in self._world.zookeepers for session in each.sessions()]
 
-    def _clock_jump(self) -> None:
+    def clock_jump(self) -> None:
+        """Set the wall clock of a host wrong."""
         host = self._random.choice(list(self._world.hosts.values()))
         bound_ms = self._menu.clock_jump_ms_max
         milliseconds = self._random.randint(-bound_ms, bound_ms)
         self._world.note(f"the clock of {host.name} jumps by {milliseconds} ms")
         host.clock.jump(milliseconds)
 
-    def _clock_drift(self) -> None:
-        """One of the victims: stories tell by the clocks of the other hosts what came when."""
+    def clock_drift(self) -> None:
+        """Let a victim's monotonic clock go at another rate. Stories tell by the clocks of the
+        other hosts in which order things happened."""
         if self._victims:
             host = self._random.choice(self._victims)
             drift = self._random.uniform(-self._menu.clock_drift_max, self._menu.clock_drift_max)
@@ -337,7 +347,7 @@ class FaultInjector:
     # --- going down and coming up -------------------------------------------------------------
 
     def _victim(self) -> Host | None:
-        """A host that may go down now."""
+        """A host that may go down now; None where as many are down as may be."""
         if len(self._down) >= self._menu.hosts_down_max:
             return None
         standing = [host for host in self._victims if host.is_running and host not in self._down]

@@ -1,8 +1,8 @@
-"""The fault menu, and who orders from it.
+"""The fault menu: what may go wrong in a simulated world, and how often.
 
-A ``FaultMenu`` says what may go wrong and how often: rates are events per virtual second over all
-hosts, bounds have units. ``FaultInjector`` draws the moments and the victims from the world's seed.
-Faults that belong to every operation (delays, torn writes, disk errors) are the menu's conditions.
+Rates are events per virtual second over all hosts; bounds have units. Faults that may befall every
+operation (delays, torn writes, disk errors) are the menu's conditions. ``FaultInjector`` draws the
+moments and the victims from the world's seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from geminga_simulation.conditions import (
 from geminga_simulation.run_control import chosen_from
 from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT
 
-# Conditions that are bad enough to matter and good enough for work to be done.
+# Bad enough to matter and good enough for work to be done.
 ROUGH_NETWORK = NetworkConditions(
     delay_s_max=0.003,
     late_probability=0.02,
@@ -50,7 +50,7 @@ WHOLE_MENU_PROBABILITY = 0.25
 # How much faster or slower than true time a monotonic clock may go. Two of them then run apart by
 # less than a tenth, which is what leases of functions workers rely on (``CLOCK_MARGIN``) and what
 # the doubt of a session leaves (``DOUBT_FRACTION``). Real ones are far better, except while chrony
-# slews them, by 8.3 % at most unless it is told otherwise.
+# slews them, by 8.3 % at most unless configured otherwise.
 CLOCK_DRIFT_MAX = 0.045
 
 
@@ -75,16 +75,22 @@ class FaultMenu(Conditions):
     pause_rate: float = 0.0
     partition_rate: float = 0.0
     one_way_partition_rate: float = 0.0
+    # All links of one host are cut, one after the other, and healed in another order.
     swizzle_rate: float = 0.0
     reset_rate: float = 0.0
     half_open_rate: float = 0.0
     session_loss_rate: float = 0.0
     session_expiry_rate: float = 0.0
     zookeeper_restart_rate: float = 0.0
+    # A follower learns of changes late, and serves some of the sessions.
     zookeeper_lag_rate: float = 0.0
+    # One write to ZooKeeper fails, is late, or its answer is; rather one of a kind that is seldom
+    # written (``write_troubles.py``).
     coordination_step_rate: float = 0.0
     disk_stall_rate: float = 0.0
     disk_failure_rate: float = 0.0
+    # Syncs make nothing safe until the power fails; only on hosts that a story names, for it must
+    # know what they may lose.
     lying_sync_rate: float = 0.0
     clock_jump_rate: float = 0.0
     clock_drift_rate: float = 0.0

@@ -113,7 +113,7 @@ async def interrupt(cluster: Cluster, chance: Random) -> None:
     def disconnect() -> None:
         for host in cluster.brokers:
             for session in zookeeper.sessions(host.name):
-                zookeeper.disconnect(session)
+                session.cut_link()
 
     def changed(event: Event, path: str) -> None:
         if event is Event.DELETED and path in begun:

@@ -1,5 +1,5 @@
-"""A host's clocks: one that shows how virtual time passes, at its own rate, and a wall that hangs
-askew and may jump."""
+"""A host's two clocks: a monotonic one, which follows virtual time at its own rate, and a wall
+clock, which may be wrong and may jump."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class SimulatedClock:
     """Implements ``geminga_runtime.clock.Clock`` for one host.
 
     It shows the virtual time of ``loop``; without one, that of the simulated loop that runs when it
-    is read, and where none runs it stands still. ``skew_ms`` is how far its wall time is from the
-    true one; ``jump`` changes it and touches no duration. Durations go by ``pace``. Tests of what
-    only reads the time set it by hand: ``advance``, or ``step_s``, by which it goes on each time
-    its durations are read.
+    is read, and where none runs it stands still. The monotonic clock goes by ``pace``. ``skew_ms``
+    is how far the wall clock is from the true time; ``jump`` changes it and no duration. Tests of
+    code that only reads the time set the clock by hand: ``advance``, or ``step_s``, by which the
+    monotonic clock goes on each time it is read.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class SimulatedClock:
     ) -> None:
         self._loop = loop
         self._pace = pace or Pace()
+        # What ``advance`` and ``step_s`` have added to both clocks, in seconds.
         self._ahead_s = 0.0
         self.skew_ms = skew_ms
         self.step_s = step_s
@@ -47,15 +48,15 @@ class SimulatedClock:
         return WALL_START_MS + int((self._true_s() + self._ahead_s) * 1000) + self.skew_ms
 
     def jump(self, milliseconds: int) -> None:
-        """Set the wall clock forward, or back where negative (NTP, an operator, a leap)."""
+        """Set the wall clock forward, or back where negative, as NTP and operators do."""
         self.skew_ms += milliseconds
 
     def set_wall(self, wall_ms: int) -> None:
-        """Let the wall clock show this time now, and go on from there."""
+        """Set the wall clock to this time; it goes on from there."""
         self.jump(wall_ms - self.wall_ms())
 
     def advance(self, seconds: float) -> None:
-        """Let this clock alone go so much ahead of the loop: no timer fires because of it."""
+        """Set this clock alone ahead of the loop's time: no timer fires because of it."""
         assert seconds >= 0, "durations never go back"
         self._ahead_s += seconds
 

@@ -1,9 +1,10 @@
 """One life of one simulated process: what is ready to run in it, and whether it still lives.
 
-Which incarnation a callback belongs to is a context variable, set where a host's main task is
-made and inherited by everything that task starts. The loop reads it off the context a callback
-was scheduled with, so a future resolved by one host wakes a task of another in the right place.
-Once ``is_alive`` is false nothing of the incarnation runs ever again.
+Which incarnation a callback belongs to is a context variable, set where a host's main task is made
+and inherited by everything that task starts. The loop reads it from the context that a callback was
+scheduled with, so a future resolved by one host wakes a task of another in the right place. Once
+``is_alive`` is false, nothing of the incarnation runs again, except for the cleanup of its tasks
+(``end``), which Python cannot leave out.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Pace:
     __slots__ = ("_local_s", "_since_s", "rate")
 
     def __init__(self) -> None:
+        # Seconds of the machine's clock for each second of virtual time.
         self.rate = 1.0
+        # The moment of the last change of the rate, in virtual time and by the clock.
         self._since_s = self._local_s = 0.0
 
     def local(self, now_s: float) -> float:
@@ -44,7 +47,7 @@ class Pace:
         return self._since_s + (local_s - self._local_s) / self.rate
 
     def change(self, now_s: float, rate: float) -> None:
-        """Let it go at another rate from now on."""
+        """Let the clock go at another rate from now on."""
         self._local_s, self._since_s = self.local(now_s), now_s
         self.rate = rate
 
@@ -77,13 +80,17 @@ class Incarnation:
         self.name = name
         # Of the machine's clock, by which its timers go; None: virtual time.
         self.pace = pace
+        # Counts the incarnations of a loop; the trace tells them apart by it.
         self.number = number
         self.turn_cost_s = turn_cost_s
         self.is_alive = True
+        # What runs in the next turn, in this order.
         self.ready: deque[SimulatedHandle] = deque()
+        # Virtual time before which no turn begins: the last turn, or a pause, lasts until then.
         self.busy_until_s = 0.0
-        # Serial of the turn that waits in the loop's heap; 0: none does.
+        # Serial of the turn that waits in the loop's heap; 0: none does; -1: one runs now.
         self.turn_serial = 0
+        # Tasks in the order of creation; some of them are done already.
         self.tasks: list[SimulatedTask[Any]] = []
         self._prune_at = TASKS_BEFORE_PRUNING
         self.context = copy_context()
@@ -92,6 +99,7 @@ class Incarnation:
     def own(self, task: SimulatedTask[Any]) -> None:
         """Keep the task alive as long as it runs: garbage collection must not decide anything."""
         self.tasks.append(task)
+        # Pruning when the list has doubled keeps the cost of a task constant.
         if len(self.tasks) >= self._prune_at:
             self.tasks = [kept for kept in self.tasks if not kept.done()]
             self._prune_at = 2 * len(self.tasks) + TASKS_BEFORE_PRUNING
@@ -114,10 +122,16 @@ class Incarnation:
                 task.cancel()
             while self.ready and callbacks < CLEANUP_CALLBACKS_MAX:
                 handle = self.ready.popleft()
-                if handle.is_asyncios:
+                # Only steps of tasks, and wake-ups of those that wait for a future, are run; what
+                # else was called for would act in the name of the dead.
+                arguments = handle.arguments
+                tells_future_done = len(arguments) == 1 and isinstance(arguments[0], asyncio.Future)
+                if tells_future_done or isinstance(
+                    getattr(handle.callback, "__self__", None), asyncio.Task
+                ):
                     callbacks += 1
-                    with suppress(Exception):  # nobody hears the dead
-                        handle.context.run(handle.callback, *handle.arguments)
+                    with suppress(Exception):  # an error of the dead is reported to no handler
+                        handle.context.run(handle.callback, *arguments)
         self.ready.clear()
         for task in self.tasks:
             task.forget()
@@ -178,20 +192,13 @@ class SimulatedHandle(asyncio.TimerHandle):
     def cancel(self) -> None:
         """Never run the callback."""
         self.is_cancelled = True
-        self.callback = _nothing
+        # The handle stays in the heap until it is due: what it would have called is let go now.
+        self.callback = _do_nothing
         self.arguments = ()
 
     def cancelled(self) -> bool:
         """Whether it was cancelled."""
         return self.is_cancelled
-
-    @property
-    def is_asyncios(self) -> bool:
-        """Whether this is a step of a task, or tells somebody that a future is done."""
-        arguments = self.arguments
-        if len(arguments) == 1 and isinstance(arguments[0], asyncio.Future):
-            return True
-        return isinstance(getattr(self.callback, "__self__", None), asyncio.Task)
 
     def when(self) -> float:
         """Virtual seconds at which it is due."""
@@ -207,8 +214,8 @@ class SimulatedHandle(asyncio.TimerHandle):
         return f"<SimulatedHandle {self.serial} of {self.incarnation.name} at {self.when_s}>"
 
 
-def _nothing() -> None:
-    """What a cancelled handle holds, so that it keeps nothing alive."""
+def _do_nothing() -> None:
+    """The callback of a cancelled handle: it keeps nothing alive."""
 
 
 class SimulatedTask(asyncio.Task[ResultT]):
@@ -225,7 +232,9 @@ class SimulatedTask(asyncio.Task[ResultT]):
         incarnation: Incarnation,
         eager_start: bool | None = None,
     ) -> None:
+        # Python 3.11's tasks know no ``eager_start``.
         options: dict[str, Any] = {} if eager_start is None else {"eager_start": eager_start}
+        # These stand before asyncio's own constructor, which schedules the first step.
         self.serial = serial
         self.context = context
         self.incarnation = incarnation
@@ -235,11 +244,11 @@ class SimulatedTask(asyncio.Task[ResultT]):
         return self.serial
 
     def forget(self) -> None:
-        """Ask nothing more of this task and say nothing of it, whatever state it is in."""
+        """Make Python drop this task without a warning, whatever state it is in."""
         self._log_destroy_pending = False
         if self.done():
             if not self.cancelled():
-                self.exception()  # nobody else will
+                self.exception()  # marks it as retrieved
             return
         # None in a task that never began (Python 3.12 and later).
         work = cast("Coroutine[Any, Any, ResultT] | None", self.get_coro())
@@ -248,7 +257,7 @@ class SimulatedTask(asyncio.Task[ResultT]):
                 self.context.run(work.close)
 
     def describe(self) -> str:
-        """Name and place: ``writer at ledger.py:120 in flush``."""
+        """The task's name and where it waits: ``writer at ledger.py:120 in flush``."""
         frames = self.get_stack(limit=None)
         if not frames:
             return self.get_name()

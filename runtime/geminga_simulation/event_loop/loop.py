@@ -1,9 +1,9 @@
 """An event loop whose time is virtual and whose every choice comes from a seed.
 
-No selector, no socket, no thread. Callbacks belong to incarnations (simulated processes); each has
-its own first-in-first-out queue, and runs it in turns as a real loop does: what a turn schedules
-with ``call_soon`` runs in the next one. When no incarnation has anything ready, time jumps to the
-next timer.
+No selector, no socket, no thread. Callbacks belong to incarnations (``incarnation.py``: one life of
+a simulated process). Each has its own first-in-first-out queue, and runs it in turns as a real loop
+does: what a turn schedules with ``call_soon`` runs in the next one. When no incarnation has
+anything ready, time jumps to the next timer.
 
 What is guaranteed, because protocol code relies on it: within one incarnation ``call_soon`` keeps
 its order, and time never goes back. What the seed chooses, because a real machine promises nothing:
@@ -12,7 +12,7 @@ same instant, and how long a turn keeps an incarnation busy. Network deliveries 
 
 The same seed gives the same trace (``trace.py``) in every process: tasks, futures and handles hash
 by serial number, so that sets of them have one order, and default task names count from this
-loop's start. Sets of other objects are the caller's duty.
+loop's start. Code under test must not iterate over sets of other objects.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ ArgumentsT = TypeVarTuple("ArgumentsT")
 
 # A run of a whole cluster over some hundred messages takes about a hundred thousand callbacks.
 CALLBACKS_MAX_DEFAULT = 5_000_000
-# Protocols keep timers going for ever; a wait that never ends must end as an error. One day.
+# Protocols set timers without end, so a wait for what never comes would never deadlock: it ends as
+# an error once this much virtual time has passed. One day.
 TIME_LIMIT_S_DEFAULT = 86_400.0
 
 
 def running_loop() -> SimulatedLoop:
-    """The simulated loop that runs; an assertion fails where a real one does, or none."""
+    """The running loop, which must be a simulated one."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop), "this needs a SimulatedLoop around it"
     return loop
@@ -78,24 +79,29 @@ class SimulatedLoop(TimerLoop):
         time_limit_s: float = TIME_LIMIT_S_DEFAULT,
         record: bool = False,
     ) -> None:
-        # Before asyncio's own constructor, which asks for them.
+        # These two stand before asyncio's own constructor, which reads them.
         self._is_closed = False
         self._is_running = False
         super().__init__()
         self.seed = seed
         self.random = self.stream("loop")
         self.trace = Trace(record=record)
+        # How many callbacks have run, of all incarnations.
         self.callbacks = 0
-        # Contexts given to the exception handler, live incarnations only: a checker reads them.
+        # The contexts that the exception handler was called with by live incarnations, for
+        # checkers to read.
         self.failures: list[dict[str, Any]] = []
         self._callbacks_max = callbacks_max
         self._time_limit_s = time_limit_s
-        self._now_s = 0.0
+        self.now_s = 0.0
+        # The last serial number given to a handle, future, task or turn.
         self._serial = 0
         self._heap = []
         self._sweep_at = CANCELLED_TIMERS_KEPT
         self._is_stopping = False
+        # All lives of all processes, the dead ones included: their place here is their number.
         self._incarnations: list[Incarnation] = []
+        # Killed incarnations whose tasks were not thrown away yet.
         self._graveyard: dict[Incarnation, None] = {}
         self._generators: WeakSet[AsyncGenerator[Any, Any]] = WeakSet()
         # By ``id``: when a generator is finalized, weak references to it are gone already.
@@ -119,6 +125,7 @@ class SimulatedLoop(TimerLoop):
     def kill(self, incarnation: Incarnation) -> None:
         """End a life at once: nothing that is ready runs, timers never fire, tasks never resume."""
         incarnation.is_alive = False
+        # asyncio must not see tasks that will never end: ``asyncio.run`` would wait for them.
         for task in incarnation.pending_tasks():
             _unregister_task(task)
         self._graveyard[incarnation] = None
@@ -126,12 +133,15 @@ class SimulatedLoop(TimerLoop):
     def pause(self, incarnation: Incarnation, until_s: float) -> None:
         """Let the process do nothing until virtual time ``until_s``, as SIGSTOP does."""
         incarnation.busy_until_s = until_s
+        # A turn that is queued for an earlier moment is superseded: its serial no longer fits.
         if incarnation.turn_serial:
             self._queue_turn(incarnation)
 
     def bury(self) -> None:
         """Free the tasks of the dead. Their cleanup runs now, and reaches nothing."""
         graveyard, self._graveyard = self._graveyard, {}
+        # Steps of the dead tasks are run here as the loop would run them: asyncio wants a running
+        # loop for that, and no task to be running meanwhile but the one whose step it is.
         if not self._is_running:
             _set_running_loop(self)
         mourner = asyncio.current_task(self)
@@ -151,6 +161,7 @@ class SimulatedLoop(TimerLoop):
         for incarnation in self._incarnations:
             self.kill(incarnation)
         self.bury()
+        # ``asyncio.Runner`` still runs a few steps on a loop that it closes.
         self.main = self.incarnate("main")
 
     def pending_tasks(self) -> list[str]:
@@ -213,6 +224,8 @@ class SimulatedLoop(TimerLoop):
                 raise SimulationDeadlock(self.pending_tasks())
             when_s, _, serial, item = heappop(heap)
             if isinstance(item, SimulatedHandle):
+                # A timer is due. Its callback joins what is ready in its process, and runs in the
+                # turn that is queued already, or once the process is no longer busy, or now.
                 incarnation = item.incarnation
                 if item.is_cancelled or not incarnation.is_alive:
                     continue
@@ -220,10 +233,11 @@ class SimulatedLoop(TimerLoop):
                 incarnation.ready.append(item)
                 if incarnation.turn_serial:
                     continue
-                if incarnation.busy_until_s > self._now_s:
+                if incarnation.busy_until_s > self.now_s:
                     self._queue_turn(incarnation)
                     continue
             else:
+                # A turn is due, unless another was queued in its place (``pause``).
                 incarnation = item
                 if incarnation.turn_serial != serial or not incarnation.is_alive:
                     continue
@@ -231,29 +245,33 @@ class SimulatedLoop(TimerLoop):
             self._run_turns(incarnation)
 
     def _advance(self, when_s: float) -> None:
-        if when_s > self._now_s:
+        # What was due while a process was busy comes later than it was due: time stays then.
+        if when_s > self.now_s:
             if when_s > self._time_limit_s:
                 raise TimeLimitExceeded(self._time_limit_s, self.pending_tasks())
-            self._now_s = when_s
+            self.now_s = when_s
 
     def _run_turns(self, incarnation: Incarnation) -> None:
         """Run turns of one incarnation until it is idle or something else is due first."""
         heap = self._heap
-        incarnation.turn_serial = -1  # its turn is now: nobody needs to queue one
+        incarnation.turn_serial = -1  # neither 0 nor a serial: ``call_soon`` queues no turn now
         try:
             while True:
                 self._run_ready(incarnation)
                 cost_s = incarnation.turn_cost_s
                 if cost_s:
+                    # At least as long as a ``pause`` that began in this turn.
                     incarnation.busy_until_s = max(
                         incarnation.busy_until_s,
-                        self._now_s + cost_s * (0.5 + self.random.random()),
+                        self.now_s + cost_s * (0.5 + self.random.random()),
                     )
                 next_s = incarnation.busy_until_s
+                # Going on at once, without the heap, is only right while nothing else is due: a
+                # shortcut that saves a heap operation for most turns.
                 if (
                     not incarnation.ready
                     or self._is_stopping
-                    or (heap and heap[0][0] <= max(next_s, self._now_s))
+                    or (heap and heap[0][0] <= max(next_s, self.now_s))
                 ):
                     return
                 self._advance(next_s)
@@ -267,7 +285,7 @@ class SimulatedLoop(TimerLoop):
         ready = incarnation.ready
         trace = self.trace
         append = trace.append
-        append(self._now_s)
+        append(self.now_s)
         append(incarnation.number)
         self.callbacks += len(ready)
         if self.callbacks > self._callbacks_max:
@@ -279,46 +297,44 @@ class SimulatedLoop(TimerLoop):
             append(handle.serial)
             if trace.lines is not None:
                 name = incarnation.name
-                trace.record(f"{self._now_s:.9f} {name} {label_of(handle.callback)}")
+                trace.record(f"{self.now_s:.9f} {name} {label_of(handle.callback)}")
             try:
                 handle.context.run(handle.callback, *handle.arguments)
             except (SystemExit, KeyboardInterrupt, SimulationError):
-                raise
+                raise  # a mistake of the simulation or of a test ends the run
             except BaseException as error:  # noqa: BLE001 -- as asyncio: the handler is told
-                self._callback_failed(handle, error)
+                self.call_exception_handler(
+                    {
+                        "message": f"exception in callback {label_of(handle.callback)}",
+                        "exception": error,
+                        "handle": handle,
+                    }
+                )
             if not incarnation.is_alive:
-                return
+                return  # the callback killed its own process: the rest never runs
         trace.fold()
 
     def _queue_turn(self, incarnation: Incarnation) -> None:
         self._serial = serial = self._serial + 1
         incarnation.turn_serial = serial
-        when_s = max(self._now_s, incarnation.busy_until_s)
+        when_s = max(self.now_s, incarnation.busy_until_s)
+        # The chance decides which of several processes that are ready now goes first.
         heappush(self._heap, (when_s, self.random.random(), serial, incarnation))
-
-    def _callback_failed(self, handle: SimulatedHandle, error: BaseException) -> None:
-        self.call_exception_handler(
-            {
-                "message": f"exception in callback {label_of(handle.callback)}",
-                "exception": error,
-                "handle": handle,
-            }
-        )
 
     def stop(self) -> None:
         """Stop after the running turn."""
         self._is_stopping = True
 
     def is_running(self) -> bool:
-        """Whether it runs now."""
+        """Whether the loop runs now."""
         return self._is_running
 
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the loop was closed."""
         return self._is_closed
 
     def close(self) -> None:
-        """Throw everything pending away, for good."""
+        """Throw everything pending away; the loop cannot run again."""
         if self._is_running:
             raise RuntimeError("a running event loop cannot be closed")
         if not self._is_closed:
@@ -327,7 +343,7 @@ class SimulatedLoop(TimerLoop):
             self._heap.clear()
 
     async def shutdown_asyncgens(self) -> None:
-        """Close the asynchronous generators that are half used."""
+        """Close the asynchronous generators that were not used to their end."""
         for generator in list(self._generators):
             await generator.aclose()
 
@@ -336,9 +352,9 @@ class SimulatedLoop(TimerLoop):
         self._generator_owners[id(generator)] = CURRENT.get(self.main)
 
     def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """A half-used generator was dropped: close it, in the process that began to use it.
+        """Close a generator that was dropped before its end, in the process that began to use it.
 
-        Where that is dead, nothing is done: the generator goes without its cleanup.
+        Where that process is dead, the generator goes without its cleanup.
         """
         owner = self._generator_owners.pop(id(generator), self.main)
         if owner.is_alive and not self._is_closed:
@@ -361,7 +377,7 @@ class SimulatedLoop(TimerLoop):
             context = copy_context()
         incarnation = context.get(CURRENT) or self.main
         self._serial = serial = self._serial + 1
-        handle = SimulatedHandle(callback, args, context, incarnation, serial, self._now_s)
+        handle = SimulatedHandle(callback, args, context, incarnation, serial, self.now_s)
         incarnation.ready.append(handle)
         if incarnation.is_alive and not incarnation.turn_serial:
             self._queue_turn(incarnation)
@@ -406,6 +422,7 @@ class SimulatedLoop(TimerLoop):
             eager_start=eager_start,
         )
         incarnation.own(task)
+        # Cleanup of a dead process started a task: it never runs, and goes with the next burial.
         if not incarnation.is_alive:
             _unregister_task(task)
             self._graveyard[incarnation] = None
@@ -414,8 +431,9 @@ class SimulatedLoop(TimerLoop):
     # --- errors -----------------------------------------------------------------------------
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report what nobody caught; nobody hears the dead."""
+        """Report an exception that was not caught, unless its process is dead."""
         incarnation = CURRENT.get(self.main)
+        # The process that failed is the source's, which need not be the one that runs.
         for what in ("handle", "task", "future"):
             source = context.get(what)
             if isinstance(source, SimulatedHandle | SimulatedTask | SimulatedFuture):

@@ -1,8 +1,8 @@
-"""Timers in virtual time, and by the clocks of machines, which go at their own pace.
+"""Timers in virtual time, and by the clocks of machines, which run at their own pace.
 
-What asyncio knows (``time``, ``call_later``, ``call_at``) goes by the clock of the machine whose
-process asks, or whose process is to be called. What is outside of all processes, such as a chunk on
-its way or the end of a partition, goes by virtual time: ``now_s``, ``after``, ``at``.
+asyncio's own methods (``time``, ``call_later``, ``call_at``) go by the clock of the machine on
+which the callback will run. What happens outside of all processes, such as a chunk on its way or
+the end of a partition, goes by virtual time: ``now_s``, ``after``, ``at``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from heapq import heapify, heappush
 from random import Random
-from typing import Any, TypeVarTuple
+from typing import TypeVarTuple
 
 from geminga_simulation.event_loop.incarnation import CURRENT, Incarnation, Pace, SimulatedHandle
 
 ArgumentsT = TypeVarTuple("ArgumentsT")
 
-# Cancelled timers are swept out of the heap when they are this many, and the half of it.
+# The heap is swept once it holds this many entries more than twice what the last sweep left. So at
+# most about half of it, and these, are timers that will never fire, and a sweep costs little for
+# each timer that is set.
 CANCELLED_TIMERS_KEPT = 512
 
 
@@ -27,20 +29,20 @@ class TimerLoop(asyncio.BaseEventLoop):
 
     main: Incarnation
     random: Random
-    _now_s: float
+    # Virtual seconds since the simulation began. Only the loop sets it.
+    now_s: float
     _serial: int
+    # Due time in virtual seconds, chance, serial, and what is due: a callback, or a turn of an
+    # incarnation. The chance decides the order of what is due at one instant; the serial only
+    # keeps the heap from comparing the items.
     _heap: list[tuple[float, float, int, SimulatedHandle | Incarnation]]
+    # The length of the heap at which cancelled timers are swept out of it.
     _sweep_at: int
 
-    @property
-    def now_s(self) -> float:
-        """Virtual seconds since the simulation began: for what is outside of all processes."""
-        return self._now_s
-
     def time(self) -> float:
-        """The same by the clock of the machine whose process asks."""
+        """Seconds by the clock of the machine whose process asks."""
         pace = CURRENT.get(self.main).pace
-        return self._now_s if pace is None else pace.local(self._now_s)
+        return self.now_s if pace is None else pace.local(self.now_s)
 
     def call_later(
         self,
@@ -52,10 +54,9 @@ class TimerLoop(asyncio.BaseEventLoop):
         """Run ``callback`` in ``delay`` seconds of the machine that it runs on."""
         if context is None:
             context = copy_context()
-        incarnation = context.get(CURRENT) or self.main
-        pace = incarnation.pace
-        now_s = self._now_s if pace is None else pace.local(self._now_s)
-        return self._set_timer(now_s + delay, pace, callback, args, context, incarnation)
+        pace = (context.get(CURRENT) or self.main).pace
+        now_s = self.now_s if pace is None else pace.local(self.now_s)
+        return self.at(now_s + delay, callback, *args, context=context, pace=pace)
 
     def call_at(
         self,
@@ -64,12 +65,11 @@ class TimerLoop(asyncio.BaseEventLoop):
         *args: *ArgumentsT,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run ``callback`` when its machine's clock shows ``when``; those of one instant in chance
-        order."""
+        """Run ``callback`` when the clock of the machine that it runs on shows ``when``."""
         if context is None:
             context = copy_context()
-        incarnation = context.get(CURRENT) or self.main
-        return self._set_timer(when, incarnation.pace, callback, args, context, incarnation)
+        pace = (context.get(CURRENT) or self.main).pace
+        return self.at(when, callback, *args, context=context, pace=pace)
 
     def after(
         self,
@@ -78,8 +78,8 @@ class TimerLoop(asyncio.BaseEventLoop):
         *args: *ArgumentsT,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As ``call_later`` in virtual time: for what is outside of all processes."""
-        return self.at(self._now_s + seconds, callback, *args, context=context)
+        """Run ``callback`` in so many virtual seconds: for what is outside of all processes."""
+        return self.at(self.now_s + seconds, callback, *args, context=context)
 
     def at(
         self,
@@ -87,36 +87,40 @@ class TimerLoop(asyncio.BaseEventLoop):
         callback: Callable[[*ArgumentsT], object],
         *args: *ArgumentsT,
         context: Context | None = None,
+        pace: Pace | None = None,
     ) -> asyncio.TimerHandle:
-        """As ``call_at`` in virtual time."""
+        """Run ``callback`` at ``when_s`` by the clock that goes at ``pace``, by default in virtual
+        time. Timers of one instant fire in an order that the seed chooses."""
         if context is None:
             context = copy_context()
         incarnation = context.get(CURRENT) or self.main
-        return self._set_timer(when_s, None, callback, args, context, incarnation)
-
-    def _set_timer(
-        self,
-        when_s: float,
-        pace: Pace | None,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-        incarnation: Incarnation,
-    ) -> asyncio.TimerHandle:
         self._serial = serial = self._serial + 1
         handle = SimulatedHandle(callback, args, context, incarnation, serial, when_s, pace)
-        if incarnation.is_alive:
-            heap = self._heap
-            due_s = when_s if pace is None else pace.when(when_s)
-            heappush(heap, (due_s, self.random.random(), serial, handle))
-            if len(heap) > self._sweep_at:
-                self._sweep()
+        # A dead process may still set timers in its cleanup: they get a handle, and never fire.
+        if not incarnation.is_alive:
+            return handle
+        heap = self._heap
+        due_s = when_s if pace is None else pace.when(when_s)
+        heappush(heap, (due_s, self.random.random(), serial, handle))
+        if len(heap) > self._sweep_at:
+            # Throw out the timers that will never fire. Most deadlines are met, and their timers
+            # cancelled, long before they are due: they would pile up.
+            heap[:] = [
+                entry
+                for entry in heap
+                if isinstance(entry[3], Incarnation)
+                or (entry[3].incarnation.is_alive and not entry[3].is_cancelled)
+            ]
+            heapify(heap)
+            self._sweep_at = 2 * len(heap) + CANCELLED_TIMERS_KEPT
         return handle
 
     def change_pace(self, pace: Pace, rate: float) -> None:
         """Let a machine's clock go at another rate from now on, and its timers with it."""
-        pace.change(self._now_s, rate)
+        pace.change(self.now_s, rate)
         heap = self._heap
+        # What the machine's timers are due at by its own clock stays; only the virtual time of that
+        # changes. The chances are kept, so that the order within an instant stays as well.
         heap[:] = [
             (pace.when(item.when_s), chance, serial, item)
             if isinstance(item, SimulatedHandle) and item.pace is pace
@@ -124,15 +128,3 @@ class TimerLoop(asyncio.BaseEventLoop):
             for when_s, chance, serial, item in heap
         ]
         heapify(heap)
-
-    def _sweep(self) -> None:
-        """Throw out timers that will never fire: deadlines that were met pile up otherwise."""
-        heap = self._heap
-        heap[:] = [
-            entry
-            for entry in heap
-            if isinstance(entry[3], Incarnation)
-            or (entry[3].incarnation.is_alive and not entry[3].is_cancelled)
-        ]
-        heapify(heap)
-        self._sweep_at = 2 * len(heap) + CANCELLED_TIMERS_KEPT

@@ -1,7 +1,7 @@
 """The trace of a simulation: what happened, when, where, as a running hash.
 
-Two runs of one seed must give the same digest; where they do not, two recordings (``record=True``)
-laid side by side show the first event that differs. The trace decides nothing.
+Two runs of one seed must give the same digest. Where they do not, two recordings
+(``record=True``) laid side by side show the first event that differs. Nothing depends on the trace.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ class Trace:
 
     def __init__(self, *, record: bool = False) -> None:
         self._hash = blake2b(digest_size=16)
+        # Events that are not hashed yet: times, numbers of incarnations, serials, checksums.
         self._numbers = array("d")
         self.append = self._numbers.append
+        # The recording; None where nothing is recorded.
         self.lines: list[str] | None = [] if record else None
 
     def note(self, label: str, content: Chunk = b"") -> None:
@@ -40,12 +42,12 @@ class Trace:
             self.record(f"  {label} [{len(content)} bytes]")
 
     def record(self, line: str) -> None:
-        """Keep a line for human eyes, if this trace is recorded."""
+        """Keep a line for readers, if this trace is recorded."""
         if self.lines is not None and len(self.lines) < RECORDED_LINES_MAX:
             self.lines.append(line)
 
     def fold(self) -> None:
-        """Hash what has gathered, if it is enough to be worth it."""
+        """Hash the gathered numbers if there are enough of them to make that cheap."""
         if len(self._numbers) >= NUMBERS_PER_FOLD:
             self._fold()
 

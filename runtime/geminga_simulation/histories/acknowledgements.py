@@ -1,14 +1,12 @@
-"""Whether a subscription kept what it was told to forget: a message whose acknowledgement was
-confirmed must not be sent again, however much later, by whichever broker, to whichever consumer.
+"""Whether a subscription remembered its acknowledgements: a message whose acknowledgement was
+confirmed must not be sent again, however much later, by any broker, to any consumer.
 
 An object in the sense of ``linearizability``: its state is the set of acknowledged messages, each
 operation takes effect at one instant, and a delivery, which takes effect when the broker sends the
-message, needs one at which the message is not acknowledged. Nobody outside sees a broker send, so a
-delivery comes with the latest moment that it certainly was sent after; what had been on its way
-when the acknowledgement was confirmed is no mistake. Because deliveries change nothing, each
-can be judged alone when it comes, in constant time where nobody has moved the subscription.
-
-Pure: it takes facts and raises ``InvariantViolated``.
+message, needs one at which the message is not acknowledged. An outside observer does not see a
+broker send, so a delivery comes with the latest moment that it certainly was sent after; a message
+that was on its way when the acknowledgement was confirmed is no mistake. Because deliveries change
+nothing, each can be judged alone when it comes, in constant time unless the subscription was moved.
 """
 
 from __future__ import annotations
@@ -31,6 +29,7 @@ class Asked(Generic[PositionT]):
     answer ``returned_s`` is infinite: it may take effect at any time, or never."""
 
     client: str
+    # The request in words, for errors.
     what: str
     called_s: float
     # Everything up to here, or before it, is acknowledged; None: nothing but what is named.
@@ -55,16 +54,19 @@ class Asked(Generic[PositionT]):
 class AcknowledgementHistory(Generic[PositionT]):
     """What the clients of one subscription acknowledged and were sent.
 
-    Items are positions: of an entry, or of each message of a batch. A delivery is to be told when
-    it arrives, behind everything that was confirmed on its stream before.
+    Items are positions: of an entry, or of each message of a batch. ``deliver`` is called when the
+    message arrives, after ``confirm`` for everything that its stream brought before.
     """
 
+    # Acknowledgements of single items, confirmed or not.
     _named: dict[PositionT, list[Asked[PositionT]]] = field(
         default_factory=dict[PositionT, "list[Asked[PositionT]]"]
     )
+    # Confirmed acknowledgements of everything up to a position, and the furthest of them.
     _up_to: list[Asked[PositionT]] = field(default_factory=list["Asked[PositionT]"])
     _furthest: PositionT | None = None
     _moves: list[Asked[PositionT]] = field(default_factory=list["Asked[PositionT]"])
+    # Mistakes, as they were found.
     _wrong: list[str] = field(default_factory=list[str])
 
     def acknowledge(
@@ -93,7 +95,7 @@ class AcknowledgementHistory(Generic[PositionT]):
     def confirm(
         self, asked: Asked[PositionT], returned_s: float, *, stream: Hashable = None
     ) -> None:
-        """The client was told, on ``stream``, that what it asked for is done."""
+        """The answer came, on ``stream``: the request is done."""
         asked.returned_s, asked.stream = returned_s, stream
         position = asked.up_to
         if position is not None:
@@ -113,10 +115,22 @@ class AcknowledgementHistory(Generic[PositionT]):
         """``client`` was sent ``item`` on ``stream``, and not before ``sent_after_s``: at the
         earliest when a request was made whose answer the stream brought before."""
         for settled in self._settlements(item):
+            # Confirmed before the message was sent: by the clock, or because the stream, which
+            # keeps its order, brought the confirmation first.
             is_before = settled.returned_s < sent_after_s or (
                 stream is not None and settled.stream == stream
             )
-            if is_before and not self._was_moved(settled, item, arrived_s):
+            if not is_before:
+                continue
+            # A move in between may have the item delivered again.
+            was_moved = any(
+                not move.covers(item)
+                and move.called_s <= arrived_s
+                and settled.called_s <= move.returned_s
+                for move in self._moves
+                if move is not settled
+            )
+            if not was_moved:
                 self._wrong.append(
                     f"{client} was sent {item} after {sent_after_s:.6f}, and got it at"
                     f" {arrived_s:.6f}, when that was settled: {settled}"
@@ -130,19 +144,9 @@ class AcknowledgementHistory(Generic[PositionT]):
             raise InvariantViolated(f"{len(self._wrong)} came again:\n  {named}")
 
     def _settlements(self, item: PositionT) -> Iterator[Asked[PositionT]]:
-        """All that was confirmed and acknowledges ``item``."""
+        """All confirmed requests that acknowledge ``item``."""
         for asked in self._named.get(item, ()):
             if asked.returned_s < inf:
                 yield asked
         if self._furthest is not None and not self._furthest < item:
             yield from (asked for asked in self._up_to if asked.covers(item))
-
-    def _was_moved(self, settled: Asked[PositionT], item: PositionT, arrived_s: float) -> bool:
-        """Whether a move can have come between that has ``item`` delivered again."""
-        return any(
-            not move.covers(item)
-            and move.called_s <= arrived_s
-            and settled.called_s <= move.returned_s
-            for move in self._moves
-            if move is not settled
-        )

@@ -1,7 +1,7 @@
-"""What must hold, judged from outside: from what clients were told and what they read.
+"""Invariants, judged from outside: from the answers that clients got and from what they read.
 
-Pure: the checkers take facts and raise ``InvariantViolated``; they know nothing of how the system
-under test works. Items are anything hashable: payloads, message ids, numbers.
+The checkers take facts and raise ``InvariantViolated``; they know nothing of how the system under
+test works. Items are anything hashable: payloads, message ids, numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ITEMS_NAMED_MAX = 10
 
 
 def check_nothing_lost(acknowledged: Iterable[Hashable], found: Collection[Hashable]) -> None:
-    """Whatever somebody was told is stored must be found."""
+    """Everything whose storing was confirmed must be found."""
     present = frozenset(found)
     lost = [item for item in acknowledged if item not in present]
     if lost:
@@ -27,7 +27,7 @@ def check_nothing_lost(acknowledged: Iterable[Hashable], found: Collection[Hasha
 
 
 def check_nothing_invented(sent: Collection[Hashable], found: Iterable[Hashable]) -> None:
-    """Nothing may be found that nobody sent."""
+    """Nothing may be found that was not sent."""
     known = frozenset(sent)
     invented = [item for item in found if item not in known]
     if invented:
@@ -48,8 +48,8 @@ def check_prefix(sent: Sequence[object], found: Sequence[object]) -> None:
 def check_order(sent: Sequence[ItemT], received: Iterable[ItemT]) -> int:
     """First receipts must come in the order of sending; repeats may come at any later time.
 
-    Gaps are another checker's business. Items of ``sent`` are distinct. Returns how many repeats
-    there were. Raises for an item that was never sent, too.
+    Gaps are allowed. Items of ``sent`` are distinct. Returns how many repeats there were. An item
+    that was never sent is an error, too.
     """
     positions = {item: position for position, item in enumerate(sent)}
     seen: set[ItemT] = set()
@@ -78,9 +78,9 @@ def check_acknowledgements(
 ) -> None:
     """After a restart exactly what was not acknowledged is delivered again, holes included.
 
-    ``in_doubt``: acknowledgements on their way when the system fell; both outcomes are right. What
-    was confirmed once stays acknowledged, though the same was acknowledged again and that is in
-    doubt. ``NoLostAcknowledgement`` watches the time before the restart.
+    ``in_doubt``: acknowledgements that were on their way at the restart; both outcomes are right. A
+    confirmed acknowledgement stays valid even if a second one of the same item is in doubt.
+    ``NoLostAcknowledgement`` watches the time before the restart.
     """
     settled = frozenset(acknowledged)
     doubtful = frozenset(in_doubt)
@@ -102,18 +102,18 @@ def check_acknowledgements(
 class NoLostAcknowledgement:
     """Watches that no message comes again after its acknowledgement was confirmed.
 
-    A lost acknowledgement is soon made again by a client that gets the message again, so that
-    nothing is missing in the end: it must be noticed when the message comes. Both methods are
-    called in the order in which the consumer's connection brought the messages and the answers. A
-    copy that was on its way when the acknowledgement arrived comes before the confirmation, and is
-    no mistake. A subscription that was moved back (``seek``, a reset) begins with a new watch.
+    A client that gets a message again acknowledges it again, so a lost acknowledgement leaves no
+    trace in the end: it must be noticed when the message comes. Both methods are called in the
+    order in which the consumer's connection brought the messages and the answers. A copy that was
+    on its way when the acknowledgement arrived comes before the confirmation, and is no mistake. A
+    subscription that was moved back (``seek``, a reset) begins with a new watch.
     """
 
     def __init__(self) -> None:
         self._confirmed: set[Hashable] = set()
 
     def confirmed(self, items: Iterable[Hashable]) -> None:
-        """The client was told that these are acknowledged."""
+        """The acknowledgements of these items were confirmed to the client."""
         self._confirmed.update(items)
 
     def delivered(self, item: Hashable) -> None:
@@ -137,13 +137,13 @@ class NeverBackwards:
 
 
 class OneTruth:
-    """Watches that all who read a place read the same there, whenever they read it."""
+    """Watches that all readers of a place read the same there, whenever they read it."""
 
     def __init__(self) -> None:
         self._contents: dict[Hashable, object] = {}
 
     def observe(self, place: Hashable, content: object) -> None:
-        """Somebody read ``content`` at ``place`` (an entry of a ledger)."""
+        """A reader found ``content`` at ``place`` (an entry of a ledger)."""
         if place not in self._contents:
             self._contents[place] = content
         elif self._contents[place] != content:

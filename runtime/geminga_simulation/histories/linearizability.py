@@ -1,13 +1,11 @@
-"""Whether what clients were told can be explained by an order in which each operation took effect
-at one instant between its call and its return.
+"""Whether an order of all operations explains their answers, in which each took effect at one
+instant between its call and its return.
 
 General, and therefore for small histories: the search of Wing and Gong, "Testing and Verifying
 Concurrent Objects" (1993), which remembers what it has tried as Lowe's, "Testing for
 Linearizability" (2017). Objects that have nothing to do with each other are checked apart: a
-history is linearizable if that of each object is. What is long and of one kind has a checker of its
-own (``log_history``).
-
-Pure: it takes facts and raises ``InvariantViolated``.
+history is linearizable if that of each object is. Long histories of one kind have checkers of their
+own (``log``).
 """
 
 from __future__ import annotations
@@ -27,20 +25,21 @@ OPERATIONS_NAMED_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What ``client`` asked for and was told: ``what``, with its result, is for the model.
+    """A request of ``client`` and its answer; both times are of one clock.
 
-    ``called_s`` and ``returned_s`` are of one clock. An operation in doubt has no answer
-    (``returned_s`` is infinite): it may take effect at any time after its call, or never.
+    An operation in doubt has no answer (``returned_s`` is infinite): it may take effect at any time
+    after its call, or never.
     """
 
     client: str
     called_s: float
     returned_s: float
+    # The request with its result; the model knows what they mean.
     what: Hashable
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether nobody was told what came of it."""
+        """Whether the operation got no answer."""
         return self.returned_s == inf
 
     def __str__(self) -> str:
@@ -50,10 +49,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class Model(Generic[StateT]):
-    """What an object does: the state it begins with, and the one after an operation; None where the
-    operation cannot have had its result in that state."""
+    """What an object does."""
 
     initial: StateT
+    # The state after an operation; None where it cannot have had its result in the state before.
     step: Callable[[StateT, Hashable], StateT | None]
 
 
@@ -64,7 +63,8 @@ def check_linearizable(operations: Iterable[Operation], model: Model[StateT]) ->
     """
     known = sorted(operations, key=lambda each: each.called_s)
     needed = sum(1 << place for place, each in enumerate(known) if not each.is_in_doubt)
-    # The operations that have taken effect, and the state then. Each pair is tried once.
+    # Sets of operations are numbers, whose bits are places in ``known``. A pair is the operations
+    # that have taken effect, and the state then; each is tried once.
     tried: set[tuple[int, StateT]] = set()
     waiting: list[tuple[int, StateT]] = [(0, model.initial)]
     furthest = 0
@@ -83,8 +83,8 @@ def check_linearizable(operations: Iterable[Operation], model: Model[StateT]) ->
                 continue  # what is in doubt and changes nothing now may change something later
             reached.append((done | 1 << place, after))
             if after == state:
-                # What changes nothing may come at once: it is in nobody's way. Else reads that
-                # overlap would be tried in every order.
+                # An operation that changes nothing can come at once, since no other is the worse
+                # for it. Without this, reads that overlap would be tried in every order.
                 reached = reached[-1:]
                 break
         for each in reached:
@@ -100,7 +100,7 @@ def check_linearizable(operations: Iterable[Operation], model: Model[StateT]) ->
 
 
 def _candidates(known: Sequence[Operation], done: int) -> list[int]:
-    """Which operation may take effect next: called before any other that is left has returned."""
+    """The operations that may be next: those called before any other that is left has returned."""
     first_return_s = inf
     found: list[int] = []
     first_left = (~done & (done + 1)).bit_length() - 1

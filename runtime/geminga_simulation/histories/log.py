@@ -1,12 +1,10 @@
-"""Whether a log that clients append to and read did what a log must: in time near to linear.
+"""Whether a log that clients append to and read behaved as a log, checked in nearly linear time.
 
 A log is append-only and each entry has a position. Positions make the search easy that is hard in
-general (``linearizability``): appends took effect in the order of their positions, and who was told
-that a position is the last one asked between that append and the next. So there is one order to be
-looked at, and it explains everything if each operation can have taken effect behind those before it
-and before it returned.
-
-Pure: it takes facts and raises ``InvariantViolated``.
+general (``linearizability``): appends took effect in the order of their positions, and a client
+that learned that a position is the last one asked between that append and the next. So there is
+only one order to check. It explains everything if each operation can have taken effect behind those
+before it and before it returned.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ PositionT = TypeVar("PositionT", bound=Ordered)
 @dataclass(slots=True, eq=False)
 class Append(Generic[PositionT]):
     """``client`` appended ``value`` (each value once). Without an answer ``returned_s`` is
-    infinite. Where ``position`` is not known, readers may tell where it is."""
+    infinite. Where ``position`` is not known, reads may show where the value is."""
 
     client: str
     value: Hashable
@@ -47,7 +45,7 @@ class Append(Generic[PositionT]):
 
 @dataclass(slots=True, eq=False)
 class _Look(Generic[PositionT]):
-    """Somebody read a position, or was told that it is the last (None: that there is none)."""
+    """A client read a position, or learned that it is the last (None: that the log is empty)."""
 
     client: str
     called_s: float
@@ -61,22 +59,20 @@ class _Look(Generic[PositionT]):
 
 @dataclass(slots=True)
 class LogHistory(Generic[PositionT]):
-    """What clients of one log did and were told, and whether a log can have told it.
+    """What clients of one log did and what they learned."""
 
-    ``may_repeat``: who appends and hears nothing does so again, so that a value may be stored more
-    than once. What comes after the first answer is then in doubt. ``is_read_in_part``: not
-    everything is read that was appended without an answer, so that a position may be told as the
-    last one, and nobody knows what is there.
-    """
-
+    # A client that gets no answer appends again, so that a value may be stored more than once.
+    # Copies after the first answer are then in doubt.
     may_repeat: bool = False
+    # Not everything is read that was appended without an answer: a position may be the last one
+    # and hold an unknown value.
     is_read_in_part: bool = False
     _appends: list[Append[PositionT]] = field(default_factory=list["Append[PositionT]"])
     _reads: list[_Look[PositionT]] = field(default_factory=list["_Look[PositionT]"])
     _lasts: list[_Look[PositionT]] = field(default_factory=list["_Look[PositionT]"])
 
     def append(self, client: str, value: Hashable, called_s: float) -> Append[PositionT]:
-        """``client`` asks for ``value`` to be appended; set what it is told on the result."""
+        """``client`` appends ``value``; the caller sets the answer on the result."""
         asked = Append[PositionT](client, value, called_s)
         self._appends.append(asked)
         return asked
@@ -96,16 +92,39 @@ class LogHistory(Generic[PositionT]):
     def last(
         self, client: str, position: PositionT | None, *, called_s: float, returned_s: float
     ) -> None:
-        """``client`` was told that ``position`` is the last one."""
+        """``client`` learned that ``position`` is the last one."""
         self._lasts.append(_Look(client, called_s, returned_s, position))
 
     def check(self) -> None:
-        """Raise ``InvariantViolated`` where no log can have told all this, and say why."""
+        """Raise ``InvariantViolated``, and say why, where no log can have given these answers."""
         stored = self._stored()
-        self._check_order(stored)
+        lasts = self._lasts_by_position(stored)
+        # Let each operation take effect as early as it can, in the order of the positions:
+        # ``now_s`` is the earliest moment for the next one, ``latest`` the operation that made it.
+        effect_s: dict[PositionT, float] = {}
+        now_s, latest = -inf, "the beginning"
+        for position in (None, *sorted(stored)):
+            step: list[Append[PositionT] | _Look[PositionT]] = []
+            if position is not None:
+                step.append(stored[position])
+            step += sorted(lasts.get(position, ()), key=lambda each: each.called_s)
+            for each in step:
+                if each.called_s > now_s:
+                    now_s, latest = each.called_s, str(each)
+                if each.returned_s < now_s:
+                    what = "" if isinstance(each, Append) else f" was told that {position} is last"
+                    raise InvariantViolated(f"{each}{what}, which comes behind: {latest}")
+                if isinstance(each, Append) and position is not None:
+                    effect_s[position] = now_s
+        # A read takes effect at any time after its append: it must return after that.
+        for look in self._reads:
+            assert look.position is not None
+            if look.returned_s < effect_s[look.position]:
+                early = f"{look} read {look.position}, which cannot have been there yet"
+                raise InvariantViolated(f"{early}: {stored[look.position]}")
 
     def _stored(self) -> dict[PositionT, Append[PositionT]]:
-        """Which append is at which position, by those who were told and by those who read."""
+        """Which append is at which position, by the answers to appends and by reads."""
         by_value = {each.value: each for each in self._appends}
         stored: dict[PositionT, Append[PositionT]] = {}
         for each in self._appends:
@@ -136,7 +155,7 @@ class LogHistory(Generic[PositionT]):
     def _lasts_by_position(
         self, stored: dict[PositionT, Append[PositionT]]
     ) -> dict[PositionT | None, list[_Look[PositionT]]]:
-        """Who was told that a position is the last; what is there must be stored."""
+        """The clients that learned that a position is the last; something must be stored there."""
         lasts: dict[PositionT | None, list[_Look[PositionT]]] = {}
         for look in self._lasts:
             lasts.setdefault(look.position, []).append(look)
@@ -146,27 +165,3 @@ class LogHistory(Generic[PositionT]):
                     raise InvariantViolated(f"{looks[0]} was told of {position}: not stored")
                 stored[position] = Append("somebody", None, -inf, position)
         return lasts
-
-    def _check_order(self, stored: dict[PositionT, Append[PositionT]]) -> None:
-        """Let each take effect as early as it can, in the order of the positions."""
-        lasts = self._lasts_by_position(stored)
-        effect_s: dict[PositionT, float] = {}
-        now_s, latest = -inf, "the beginning"
-        for position in (None, *sorted(stored)):
-            step: list[Append[PositionT] | _Look[PositionT]] = []
-            if position is not None:
-                step.append(stored[position])
-            step += sorted(lasts.get(position, ()), key=lambda each: each.called_s)
-            for each in step:
-                if each.called_s > now_s:
-                    now_s, latest = each.called_s, str(each)
-                if each.returned_s < now_s:
-                    what = "" if isinstance(each, Append) else f" was told that {position} is last"
-                    raise InvariantViolated(f"{each}{what}, which comes behind: {latest}")
-                if isinstance(each, Append) and position is not None:
-                    effect_s[position] = now_s
-        for look in self._reads:
-            assert look.position is not None
-            if look.returned_s < effect_s[look.position]:
-                early = f"{look} read {look.position}, which cannot have been there yet"
-                raise InvariantViolated(f"{early}: {stored[look.position]}")

@@ -1,15 +1,13 @@
-"""Whether what was said of an owner can be true: a broker of a topic, the leader of all brokers.
+"""Whether the owners that clients were told can be true: the broker of a topic, the leading broker.
 
-A register in the sense of ``linearizability``. What is owned stands on nodes in ZooKeeper, of which
-each has one owner at a time: an owner acquires a node that is free, releases it, or its session
-expires. A claim is a read: somebody was told at some moment between a question and its answer that
-an owner holds one of the nodes. Several nodes are told of together where a claim does not say on
-which of them it rests: a bundle and the pieces that it is cut into.
+A register in the sense of ``linearizability``. Nodes in ZooKeeper stand for what is owned, and each
+has one owner at a time: an owner acquires a node that is free, releases it, or its session expires.
+A claim is a read: between a question and its answer, an owner held one of the nodes. One history
+has several nodes where a claim does not say on which of them it rests: a bundle and the pieces that
+it is cut into.
 
-Who answers may know only what ZooKeeper said a while ago: then the claim begins at the moment until
-which it knew everything, and must have been true since.
-
-Pure: it takes facts and raises ``InvariantViolated``.
+A broker that answers may know only what ZooKeeper said a while ago: then the claim begins at the
+moment until which it knew everything, and must have been true since.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class _Changed(NamedTuple):
 
 
 class _Owned(NamedTuple):
-    """What a claim says."""
+    """A claim: ``by`` holds one of the nodes."""
 
     by: str
 
@@ -53,9 +51,10 @@ class _Owned(NamedTuple):
 
 @dataclass(slots=True)
 class OwnershipHistory:
-    """What became of the nodes of one thing, and who was said to own it.
+    """The changes of the nodes of one thing, and the claims of who owns it.
 
-    Times are intervals, of which the ends are one where an observer sees ZooKeeper change.
+    Each change happened between ``called_s`` and ``returned_s``. They are equal where an observer
+    saw ZooKeeper change.
     """
 
     held: Held = frozenset()
@@ -64,7 +63,7 @@ class OwnershipHistory:
     def change(
         self, what: Change, node: Hashable, owner: str, *, called_s: float, returned_s: float
     ) -> None:
-        """``owner`` has ``node``, or has it no longer, from some moment in that time on."""
+        """``owner`` acquired or lost ``node`` at some moment in that interval."""
         self._operations.append(Operation(owner, called_s, returned_s, _Changed(what, node, owner)))
 
     def claim(self, client: str, owner: str, *, called_s: float, returned_s: float) -> None:

@@ -1,8 +1,8 @@
-"""A network of named hosts: who can reach whom, how fast, and what breaks.
+"""A network of named hosts: which of them reach each other, how fast, and what breaks.
 
-``host(name)`` gives the ``geminga_runtime.network.Network`` of one host. Streams live in
-``stream.py``. The faults of links are calls here (``cut``, ``heal``, ``reset``, ``darken``,
-``power_off``); which come when is decided elsewhere.
+``host(name)`` gives the ``geminga_runtime.network.Network`` of one host. The faults of links are
+calls here (``cut``, ``heal``, ``reset``, ``darken``, ``power_off``); ``fault_injector`` decides
+which of them come, and when.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 
 from geminga_runtime.network import Listener, ProtocolT
 from geminga_simulation.conditions import NetworkConditions
@@ -35,6 +36,7 @@ class SimulatedNetwork:
     def __init__(self, loop: SimulatedLoop, conditions: NetworkConditions | None = None) -> None:
         self.loop = loop
         self.random = loop.stream("network")
+        # How well links work. The fault injector sets others while the network is in use.
         self.conditions = conditions or NetworkConditions()
         # How far a sender may be ahead of its receiver, where conditions do not say less.
         self.window_bytes_max = self.conditions.window_bytes
@@ -43,9 +45,12 @@ class SimulatedNetwork:
         # A canary: streams silently lose a chunk now and then.
         self.is_leaky = False
         self._hosts: dict[str, HostNetwork] = {}
+        # Machines without power: they answer nothing.
         self._dark_hosts: set[str] = set()
+        # Pairs of which the first reaches the second no longer.
         self._cuts: set[tuple[str, str]] = set()
-        # Client ends of streams with at least one end open, in the order of connecting.
+        # Client ends of streams with at least one end open, in the order of connecting, which is
+        # that of their serials.
         self._streams: dict[int, Endpoint] = {}
         self._stream_serial = 0
 
@@ -58,7 +63,7 @@ class SimulatedNetwork:
 
     @property
     def window_bytes(self) -> int:
-        """How much may be under way unread on one stream, each way."""
+        """How many bytes may be under way unread on one stream, each way."""
         return min(self.conditions.window_bytes, self.window_bytes_max)
 
     # --- faults -----------------------------------------------------------------------------
@@ -76,7 +81,7 @@ class SimulatedNetwork:
         self._resume_streams()
 
     def cuts(self) -> list[tuple[str, str]]:
-        """From which host nothing comes to which other."""
+        """The pairs of hosts of which the first does not reach the second, sorted."""
         return sorted(self._cuts)
 
     def power_off(self, host: str) -> None:
@@ -84,7 +89,7 @@ class SimulatedNetwork:
         self._dark_hosts.add(host)
 
     def power_on(self, host: str) -> None:
-        """The machine is back; it knows no stream of before and resets those who send on one."""
+        """The machine is back; it knows no stream of before and answers bytes by a reset."""
         self._dark_hosts.discard(host)
         self._resume_streams()
 
@@ -103,7 +108,7 @@ class SimulatedNetwork:
             self._break_later(end)
 
     def darken(self, stream: Endpoint) -> None:
-        """Half-open: both ends think the stream is well, and nothing gets through any more."""
+        """Make a stream half-open: neither end is notified, and nothing gets through any more."""
         stream.is_dark = stream.peer.is_dark = True
 
     def kill(self, incarnation: Incarnation, *, is_silent: bool = False) -> None:
@@ -116,18 +121,16 @@ class SimulatedNetwork:
             host.drop_listeners(incarnation)
         for client in self.streams():
             for end in (client, client.peer):
-                if end.incarnation is incarnation and not end.is_gone:
-                    self._end_stream_of_the_dead(end, is_silent=is_silent)
-
-    def _end_stream_of_the_dead(self, end: Endpoint, *, is_silent: bool) -> None:
-        end.die()
-        if is_silent:
-            end.out_pipe.truncate()
-        elif end.in_pipe.segments:
-            end.out_pipe.truncate()
-            self.reset_from(end)
-        else:
-            end.out_pipe.send_end()
+                if end.incarnation is not incarnation or end.is_gone:
+                    continue
+                end.die()
+                if is_silent:
+                    end.out_pipe.truncate()
+                elif end.in_pipe.segments:
+                    end.out_pipe.truncate()
+                    self.reset_from(end)
+                else:
+                    end.out_pipe.send_end()
 
     # --- for streams ------------------------------------------------------------------------
 
@@ -145,6 +148,7 @@ class SimulatedNetwork:
         """Whether what ``sender`` sends gets to its peer now."""
         if sender.is_dark:
             return False
+        # Most of the time nothing is cut: that is found out without looking at the pair.
         return not (self._cuts or self._dark_hosts) or self.reaches(sender.host, sender.peer.host)
 
     def reaches(self, source: str, target: str) -> bool:
@@ -152,7 +156,7 @@ class SimulatedNetwork:
         return target not in self._dark_hosts and (source, target) not in self._cuts
 
     def reset_from(self, end: Endpoint) -> None:
-        """Send a reset from ``end`` to its peer; it may itself be lost."""
+        """Send a reset from ``end`` to its peer; the reset is lost where nothing gets through."""
         if self.passes(end):
             self._break_later(end.peer)
 
@@ -173,19 +177,11 @@ class SimulatedNetwork:
 
     # --- connecting -------------------------------------------------------------------------
 
-    def connect(
-        self, context: Context, source: str, target: str, port: int
-    ) -> asyncio.Future[Endpoint]:
-        """Try to open a stream; the future gives the client's end or an ``OSError``."""
-        future: asyncio.Future[Endpoint] = self.loop.create_future()
-        attempt = _Attempt(self, future, context, source, target, port)
-        attempt.send()
-        return future
-
     def open_stream(self, attempt: _Attempt, listener: SimulatedListener) -> Endpoint:
-        """Both ends of a new stream. The client's belongs to the process that connects."""
-        port = self._hosts[attempt.source].next_connect_port()
-        client = Endpoint(self, attempt.context, attempt.source, port)
+        """Make both ends of a new stream and return the one that connects."""
+        source = self._hosts[attempt.source]
+        source.connect_port += 1
+        client = Endpoint(self, attempt.context, attempt.source, source.connect_port)
         server = Endpoint(self, listener.context, attempt.target, listener.port)
         client.peer, server.peer = server, client
         client.out_pipe = server.in_pipe = Pipe(self, client, server)
@@ -196,7 +192,7 @@ class SimulatedNetwork:
         return client
 
     def listener(self, host: str, port: int) -> SimulatedListener | None:
-        """Who listens there, if anybody."""
+        """The listener at a port of a host, if there is one."""
         return self._hosts[host].listeners.get(port)
 
     def resolve(self, source: str, name: str) -> str:
@@ -209,70 +205,62 @@ class SimulatedNetwork:
 
 
 class _Attempt:
-    """One attempt to connect: the packets that go to and fro before there is a stream."""
+    """One attempt to connect: the packets that go to and fro before there is a stream.
+
+    ``context`` is that of the process that connects. ``future`` gives its end of the stream, or an
+    ``OSError``.
+    """
 
     def __init__(
-        self,
-        network: SimulatedNetwork,
-        future: asyncio.Future[Endpoint],
-        context: Context,
-        source: str,
-        target: str,
-        port: int,
+        self, network: SimulatedNetwork, context: Context, source: str, target: str, port: int
     ) -> None:
         self.context = context
         self.source = source
         self.target = target
+        self.future: asyncio.Future[Endpoint] = network.loop.create_future()
         self._network = network
-        self._future = future
         self._port = port
         self._deadline_s = network.loop.now_s + network.conditions.connect_timeout_s
-
-    def send(self) -> None:
-        """Send the first packet."""
-        network = self._network
+        # The first packet. Packets are handled by the machines' kernels, in no process.
         delay_s = network.delay_s()
         network.loop.after(delay_s, self._arrive, SYN_RETRY_S_FIRST, context=network.kernel)
 
     def _arrive(self, retry_s: float) -> None:
+        """A packet arrives at the target, unless it is lost; it was the last for ``retry_s``."""
         network = self._network
-        if self._future.done():
+        loop, kernel = network.loop, network.kernel
+        if self.future.done():
             return
+        address = f"{self.target}:{self._port}"
         is_heard = network.reaches(self.source, self.target)
         if not is_heard or not network.reaches(self.target, self.source):
-            self._send_again(retry_s)
+            # The packet, or its answer, is lost: TCP sends another one until the deadline.
+            if loop.now_s + retry_s < self._deadline_s:
+                loop.after(retry_s, self._arrive, retry_s * 2, context=kernel)
+            else:
+                due_s = max(loop.now_s, self._deadline_s)
+                lost = TimeoutError(errno.ETIMEDOUT, f"{address} does not answer")
+                loop.at(due_s, self._finish, None, lost, context=kernel)
             return
+        client: Endpoint | None = None
+        error: OSError | None = None
         listener = network.listener(self.target, self._port)
         if listener is None:
-            what = f"nobody listens on {self.target}:{self._port}"
-            self._answer(None, ConnectionRefusedError(errno.ECONNREFUSED, what))
-            return
-        client = network.open_stream(self, listener)
-        network.loop.call_soon(listener.accept, client.peer, context=listener.context)
-        self._answer(client, None)
-
-    def _send_again(self, retry_s: float) -> None:
-        loop = self._network.loop
-        kernel = self._network.kernel
-        if loop.now_s + retry_s < self._deadline_s:
-            loop.after(retry_s, self._arrive, retry_s * 2, context=kernel)
+            error = ConnectionRefusedError(errno.ECONNREFUSED, f"nothing listens on {address}")
         else:
-            error = TimeoutError(errno.ETIMEDOUT, f"{self.target}:{self._port} does not answer")
-            loop.at(max(loop.now_s, self._deadline_s), self._finish, None, error, context=kernel)
-
-    def _answer(self, client: Endpoint | None, error: OSError | None) -> None:
-        network = self._network
-        delay_s = network.delay_s()
-        network.loop.after(delay_s, self._finish, client, error, context=network.kernel)
+            # The accepting side has its connection a way earlier than the connecting side.
+            client = network.open_stream(self, listener)
+            loop.call_soon(listener.accept, client.peer, context=listener.context)
+        loop.after(network.delay_s(), self._finish, client, error, context=kernel)
 
     def _finish(self, client: Endpoint | None, error: OSError | None) -> None:
-        if self._future.done():  # given up meanwhile
+        if self.future.done():  # given up meanwhile
             if client is not None:
                 client.abort()
         elif error is not None:
-            self._future.set_exception(error)
+            self.future.set_exception(error)
         elif client is not None:
-            self._future.set_result(client)
+            self.future.set_result(client)
 
 
 class HostNetwork:
@@ -281,9 +269,11 @@ class HostNetwork:
     def __init__(self, network: SimulatedNetwork, name: str) -> None:
         self.name = name
         self.listeners: dict[int, SimulatedListener] = {}
+        # The port of the last end that connected from here.
+        self.connect_port = CONNECT_PORT_FIRST
         self._network = network
+        # The next port for a listener that asks for any.
         self._listen_port = LISTEN_PORT_FIRST
-        self._connect_port = CONNECT_PORT_FIRST
 
     async def connect(
         self, factory: Callable[[], ProtocolT], host: str, port: int
@@ -291,15 +281,17 @@ class HostNetwork:
         """As ``Network.connect``; refused, timed out and unknown names are ``OSError``."""
         network = self._network
         if is_dead_here():
-            await network.loop.create_future()
+            await network.loop.create_future()  # a dead process never gets an answer
         target = network.resolve(self.name, host)
-        attempt = network.connect(copy_context(), self.name, target, port)
+        connected = _Attempt(network, copy_context(), self.name, target, port).future
         try:
-            endpoint = await attempt
+            endpoint = await connected
         except asyncio.CancelledError:
-            if attempt.done() and not attempt.cancelled() and attempt.exception() is None:
-                attempt.result().abort()
+            # Cancelled in the turn in which the stream was opened: it belongs to no one any more.
+            if connected.done() and not connected.cancelled() and connected.exception() is None:
+                connected.result().abort()
             raise
+        # The stream may have been reset between the answer and this task's turn.
         if endpoint.is_gone:
             raise ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
         try:
@@ -327,49 +319,35 @@ class HostNetwork:
             self.listeners[port] = listener
         return listener
 
-    def next_connect_port(self) -> int:
-        """A fresh port for a connecting end."""
-        self._connect_port += 1
-        return self._connect_port
-
     def drop_listeners(self, incarnation: Incarnation) -> None:
-        """Close the ports a dead process left."""
+        """Close the ports of a dead process."""
         for port, listener in list(self.listeners.items()):
             if listener.context.get(CURRENT) is incarnation:
                 del self.listeners[port]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SimulatedListener:
     """A port of a host that accepts streams."""
 
-    def __init__(
-        self,
-        host: HostNetwork,
-        factory: Callable[[], asyncio.BaseProtocol],
-        context: Context,
-        port: int,
-    ) -> None:
-        self.context = context
-        self._host = host
-        self._factory = factory
-        self._port = port
-
-    @property
-    def port(self) -> int:
-        """The port, known even when port 0 was asked for."""
-        return self._port
+    host: HostNetwork
+    factory: Callable[[], asyncio.BaseProtocol]
+    # That of the process which listens: protocols are made, and run, in it.
+    context: Context
+    port: int
 
     async def close(self) -> None:
         """Accept no more; open streams stay."""
-        if self._host.listeners.get(self._port) is self:
-            del self._host.listeners[self._port]
+        # The process may have died since, and another listen on the port.
+        if self.host.listeners.get(self.port) is self:
+            del self.host.listeners[self.port]
 
     def accept(self, endpoint: Endpoint) -> None:
         """A stream was opened: make its protocol, in the listener's process."""
         if endpoint.is_gone:
             return
         try:
-            endpoint.start(self._factory())
+            endpoint.start(self.factory())
         except BaseException:
             endpoint.abort()
             raise

@@ -11,6 +11,7 @@ import asyncio
 import errno
 from collections import deque
 from contextvars import Context
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,7 +35,7 @@ class Wires(Protocol):
 
     @property
     def window_bytes(self) -> int:
-        """How much may be under way unread on one stream, each way."""
+        """How many bytes may be under way unread on one stream, each way."""
         ...
 
     def delay_s(self) -> float:
@@ -46,7 +47,7 @@ class Wires(Protocol):
         ...
 
     def reset_from(self, end: Endpoint) -> None:
-        """Tell the other end that this one is gone."""
+        """Send a reset from this end to the other one."""
         ...
 
     def forget(self, end: Endpoint) -> None:
@@ -54,15 +55,13 @@ class Wires(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Segment:
     """Bytes written at one instant, on their way; ``chunks`` None: the end of the stream."""
 
-    __slots__ = ("arrival_s", "chunks", "sent_s")
-
-    def __init__(self, sent_s: float, arrival_s: float, chunks: list[Chunk] | None) -> None:
-        self.sent_s = sent_s
-        self.arrival_s = arrival_s
-        self.chunks = chunks
+    sent_s: float
+    arrival_s: float
+    chunks: list[Chunk] | None
 
 
 class Pipe:
@@ -83,10 +82,13 @@ class Pipe:
         self._network = network
         self.sender = sender
         self.receiver = receiver
+        # Arrival times never fall along the queue: streams keep their order.
         self.segments: deque[Segment] = deque()
-        # Sent and not yet given to the receiver's protocol.
+        # Sent and not yet given to the receiver's protocol: what fills the sender's window.
         self.unread_bytes = 0
+        # At most one delivery is scheduled; it schedules the next one.
         self._timer: asyncio.TimerHandle | None = None
+        # Since when the link has let nothing through; None while it works.
         self._stalled_since_s: float | None = None
         self._label = f"{sender.host}:{sender.port}>{receiver.host}:{receiver.port}"
 
@@ -127,8 +129,14 @@ class Pipe:
         while len(self.segments) > kept:
             self.segments.pop()
 
+    def clear(self) -> None:
+        """Lose everything under way."""
+        self.segments.clear()
+        self.unread_bytes = 0
+
     def reroute(self) -> None:
         """The receiver's process died: from now on its machine's kernel receives."""
+        # The timer runs in the dead process, where it would never fire.
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -147,25 +155,40 @@ class Pipe:
         if not self.segments:
             return
         if not network.passes(self.sender):
-            self._stall()
+            # Wait until the link works again (``resume``), and give up when that takes too long.
+            if self._stalled_since_s is None:
+                self._stalled_since_s = since_s = network.loop.now_s
+                give_up_s = network.conditions.give_up_s
+                network.loop.after(give_up_s, self._give_up, since_s, context=self.sender.context)
         elif receiver.is_gone:
-            self._deliver_to_nobody()
+            # The receiver closed or died: its machine answers bytes, but not an end, with a reset.
+            carries_bytes = any(segment.chunks is not None for segment in self.segments)
+            self.clear()
+            if carries_bytes:
+                network.reset_from(receiver)
         elif receiver.is_reading():
             self._deliver_to(receiver)
+        # Else nothing is scheduled: the receiver does so when it reads again.
 
     def _deliver_to(self, receiver: Endpoint) -> None:
         network = self._network
         segments = self.segments
         now_s = network.loop.now_s
         conditions = network.conditions
-        if self._waits_for_the_next(now_s):
+        # By chance the first segment arrives together with the second, when that is due.
+        if (
+            len(segments) >= 2
+            and segments[1].arrival_s > now_s
+            and segments[1].chunks is not None
+            and network.random.random() < conditions.merge_probability
+        ):
             self.schedule(segments[1].arrival_s)
             return
         chunks: list[Chunk] = []
         while segments and segments[0].arrival_s <= now_s:
             arrived = segments[0].chunks
             if arrived is None:
-                break
+                break  # the end is delivered alone, with its own timer
             chunks += arrived
             segments.popleft()
         if not chunks:
@@ -177,6 +200,8 @@ class Pipe:
             cut = network.random.randrange(1, len(content))
             segments.appendleft(Segment(now_s, now_s + network.delay_s(), [content[cut:]]))
             content = content[:cut]
+        # All of the pipe's state is settled before the protocol is called, which may write, pause
+        # reading or close.
         self.unread_bytes -= len(content)
         network.loop.trace.note(self._label, content)
         self.schedule()
@@ -186,36 +211,8 @@ class Pipe:
             return
         receiver.receive(bytes(content))
 
-    def _waits_for_the_next(self, now_s: float) -> bool:
-        """Whether the first segment arrives together with the second."""
-        if len(self.segments) < 2:
-            return False
-        following = self.segments[1]
-        if following.arrival_s <= now_s or following.chunks is None:
-            return False
-        return self._network.random.random() < self._network.conditions.merge_probability
-
-    def _stall(self) -> None:
-        """Nothing gets through: wait for the link, and in the end give up."""
-        if self._stalled_since_s is None:
-            network = self._network
-            self._stalled_since_s = since_s = network.loop.now_s
-            give_up_s = network.conditions.give_up_s
-            network.loop.after(give_up_s, self._give_up, since_s, context=self.sender.context)
-
     def _give_up(self, since_s: float) -> None:
+        # Only if the link has not worked once since this timer was set.
         if self._stalled_since_s == since_s:
             self.clear()
             self.sender.lose(TimeoutError(errno.ETIMEDOUT, "the peer does not answer"))
-
-    def _deliver_to_nobody(self) -> None:
-        """The receiver closed or died: its machine answers bytes, but not an end, with a reset."""
-        carries_bytes = any(segment.chunks is not None for segment in self.segments)
-        self.clear()
-        if carries_bytes:
-            self._network.reset_from(self.receiver)
-
-    def clear(self) -> None:
-        """Lose everything under way."""
-        self.segments.clear()
-        self.unread_bytes = 0

@@ -1,10 +1,9 @@
-"""A byte stream between two hosts: two pipes, and an asyncio transport at each end.
+"""One end of a byte stream between two hosts, as an asyncio transport.
 
-Behaves as TCP does: bytes arrive in order, in chunks that have nothing to do with how they were
-written, late or not at all; when they cannot arrive the connection breaks, at each end in its own
-time or never (half-open). A close is heard as end of file, an abort or a crash as a reset. A full
-receiver stops the sender through ``pause_writing``. The network (``network.py``) says who may talk
-to whom; delays and cuts come from its random source.
+A stream is two pipes (``pipe.py``) and an end on each host, and behaves as TCP does. When bytes
+cannot arrive the connection breaks, at each end in its own time, or never (half-open). A close
+arrives as end of file, an abort or a crash as a reset. A full receiver stops the sender through
+``pause_writing``. The network (``network.py``) decides which hosts reach each other.
 """
 
 from __future__ import annotations
@@ -35,24 +34,32 @@ class Endpoint(asyncio.Transport):
     def __init__(self, network: Wires, context: Context, host: str, port: int) -> None:
         super().__init__()
         self._network = network
+        # That of the process which the end belongs to: its protocol is called in it.
         self.context = context
         self.incarnation: Incarnation = context.get(CURRENT) or network.loop.main
         self.host = host
         self.port = port
+        # The network sets these four when it has made both ends.
         self.stream = 0
         self.peer: Endpoint
         self.out_pipe: Pipe
         self.in_pipe: Pipe
         self.is_dark = False
         self.is_gone = False
-        self.backlog_bytes = 0
+        # Written bytes that found no room in the window, and how many they are.
         self._backlog: deque[Chunk] = deque()
+        self.backlog_bytes = 0
+        # None until the process has begun to use the connection.
         self._protocol: asyncio.BaseProtocol | None = None
+        # ``close`` or ``abort`` was called, or the socket broke; the backlog may still go out.
         self._is_closing = False
+        # ``write_eof`` was called: the end goes out behind the backlog.
         self._is_end_due = False
         self._is_end_received = False
         self._is_read_paused = False
+        # The protocol was told to pause writing, and not yet to resume.
         self._is_writing_paused = False
+        # The receiver took bytes, and word of it is on its way back here.
         self._is_refill_due = False
         self._high_bytes = HIGH_WATER_BYTES_DEFAULT
         self._low_bytes = HIGH_WATER_BYTES_DEFAULT // 4
@@ -63,7 +70,7 @@ class Endpoint(asyncio.Transport):
         protocol.connection_made(self)
         self.in_pipe.schedule()
 
-    # --- what the protocol may do -----------------------------------------------------------
+    # --- what the protocol may do: the interface of asyncio.Transport -----------------------
 
     def write(self, data: Chunk) -> None:
         """Send bytes; after ``close`` they are dropped."""
@@ -71,6 +78,7 @@ class Endpoint(asyncio.Transport):
             raise RuntimeError("the end of this stream was written already")
         if self._is_closing or not data:
             return
+        # The caller may change its buffer as soon as this returns.
         content = data if isinstance(data, bytes) else bytes(data)
         pipe = self.out_pipe
         room_bytes = self._network.window_bytes - pipe.unread_bytes
@@ -85,11 +93,11 @@ class Endpoint(asyncio.Transport):
             self._call("pause_writing")
 
     def writelines(self, list_of_data: Iterable[Chunk]) -> None:
-        """Send them joined."""
+        """Send the chunks joined."""
         self.write(b"".join(list_of_data))
 
     def write_eof(self) -> None:
-        """Send an end behind what was written; go on reading."""
+        """Send the end of the stream behind what was written; reading goes on."""
         if not self._is_end_due and not self._is_closing:
             self._is_end_due = True
             if not self._backlog:
@@ -100,7 +108,7 @@ class Endpoint(asyncio.Transport):
         return True
 
     def close(self) -> None:
-        """Send what was written, then an end; read no more."""
+        """Send what was written, then the end of the stream; read no more."""
         if not self._is_closing:
             self._is_closing = True
             if not self._backlog:
@@ -114,18 +122,19 @@ class Endpoint(asyncio.Transport):
         self._forget_socket()
         self.out_pipe.truncate()
         self._network.reset_from(self)
-        self._network.loop.call_soon(self._tell_lost, None, context=self.context)
+        # As in asyncio, ``connection_lost`` comes in a turn of its own.
+        self._network.loop.call_soon(self._call_connection_lost, None, context=self.context)
 
     def is_closing(self) -> bool:
-        """Whether it is closed or closing."""
+        """Whether the end is closed or closing."""
         return self._is_closing
 
     def pause_reading(self) -> None:
-        """Take nothing more; the sender will notice."""
+        """Take nothing more; the sender's window fills up."""
         self._is_read_paused = True
 
     def resume_reading(self) -> None:
-        """Take what waits, and more."""
+        """Take what has arrived meanwhile, and what follows."""
         if self._is_read_paused:
             self._is_read_paused = False
             self.in_pipe.schedule()
@@ -148,7 +157,7 @@ class Endpoint(asyncio.Transport):
         return default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As asyncio: defaults are 64 KiB, and a quarter of the high mark."""
+        """Set the marks as asyncio does: 64 KiB and a quarter of the high mark by default."""
         if high is None:
             high = HIGH_WATER_BYTES_DEFAULT if low is None else 4 * low
         if low is None:
@@ -163,15 +172,15 @@ class Endpoint(asyncio.Transport):
         return self._low_bytes, self._high_bytes
 
     def get_write_buffer_size(self) -> int:
-        """Bytes written that found no room on the way."""
+        """Bytes written that found no room in the window."""
         return self.backlog_bytes
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Change who is told."""
+        """Pass bytes and events to this protocol from now on."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is told."""
+        """The protocol that bytes and events are passed to."""
         assert self._protocol is not None
         return self._protocol
 
@@ -182,13 +191,20 @@ class Endpoint(asyncio.Transport):
         protocol = self._protocol
         try:
             if isinstance(protocol, asyncio.BufferedProtocol):
-                _fill(protocol, content)
+                # Copy them through the protocol's own buffers, as a socket would.
+                position = 0
+                while position < len(content):
+                    buffer = memoryview(protocol.get_buffer(len(content) - position)).cast("B")
+                    piece = content[position : position + len(buffer)]
+                    buffer[: len(piece)] = piece
+                    protocol.buffer_updated(len(piece))
+                    position += len(piece)
             else:
                 assert isinstance(protocol, asyncio.Protocol)
                 protocol.data_received(content)
         except (SystemExit, KeyboardInterrupt, SimulationError):
             raise
-        except BaseException as error:  # noqa: BLE001 -- as asyncio: told, then the stream ends
+        except BaseException as error:  # noqa: BLE001 -- as asyncio: reported, and the stream ends
             self._report("data_received", error)
             self.out_pipe.truncate()
             self._network.reset_from(self)
@@ -202,19 +218,19 @@ class Endpoint(asyncio.Transport):
             self.close()
 
     def refill_later(self) -> None:
-        """The receiver took bytes: its window opens when word of it gets back here."""
+        """The receiver took bytes: the window opens when word of it gets back to this end."""
         if not self._is_refill_due:
             self._is_refill_due = True
             network = self._network
             network.loop.after(network.delay_s(), self._refill, context=self.context)
 
     def lose(self, error: BaseException | None) -> None:
-        """The socket broke, in this endpoint's own process: tell the protocol, once."""
+        """The socket broke: tell the protocol, once. Runs in this end's own process."""
         if not self.is_gone:
             self._is_closing = True
             self._forget_socket()
             self.out_pipe.clear()
-            self._tell_lost(error)
+            self._call_connection_lost(error)
 
     def die(self) -> None:
         """The process died: nothing reaches the protocol, and nothing it still does goes out."""
@@ -246,6 +262,8 @@ class Endpoint(asyncio.Transport):
         if self._is_writing_paused and self.backlog_bytes <= self._low_bytes:
             self._is_writing_paused = False
             self._call("resume_writing")
+        # The protocol may have written or closed just now. When everything is out, what was asked
+        # for meanwhile is done.
         if self._backlog or self.is_gone:
             return
         if self._is_closing:
@@ -257,9 +275,10 @@ class Endpoint(asyncio.Transport):
         self._forget_socket()
         if not self._is_end_due:
             self.out_pipe.send_end()
+        # What arrives from now on is answered by a reset, as the machine does for a closed socket.
         if self.in_pipe.segments:
             self.in_pipe.schedule()
-        self._network.loop.call_soon(self._tell_lost, None, context=self.context)
+        self._network.loop.call_soon(self._call_connection_lost, None, context=self.context)
 
     def _forget_socket(self) -> None:
         self.is_gone = True
@@ -267,12 +286,12 @@ class Endpoint(asyncio.Transport):
         self.backlog_bytes = 0
         self._network.forget(self)
 
-    def _tell_lost(self, error: BaseException | None) -> None:
+    def _call_connection_lost(self, error: BaseException | None) -> None:
         if self._protocol is not None:
             self._protocol.connection_lost(error)  # type: ignore[arg-type]  # as asyncio does it
 
     def _call(self, name: str) -> None:
-        """Tell the protocol about its write buffer; a failure there is reported, no more."""
+        """Call the protocol's ``pause_writing`` or ``resume_writing``; report what it raises."""
         try:
             getattr(self._protocol, name)()
         except (SystemExit, KeyboardInterrupt, SimulationError):
@@ -285,14 +304,3 @@ class Endpoint(asyncio.Transport):
         self._network.loop.call_exception_handler(
             {"message": message, "exception": error, "transport": self, "protocol": self._protocol}
         )
-
-
-def _fill(protocol: asyncio.BufferedProtocol, content: bytes) -> None:
-    """Copy ``content`` through the protocol's own buffers, as a socket would."""
-    position = 0
-    while position < len(content):
-        buffer = memoryview(protocol.get_buffer(len(content) - position)).cast("B")
-        piece = content[position : position + len(buffer)]
-        buffer[: len(piece)] = piece
-        protocol.buffer_updated(len(piece))
-        position += len(piece)

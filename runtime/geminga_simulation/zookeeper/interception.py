@@ -1,8 +1,8 @@
-"""What a test does to the requests of one session with the simulated ZooKeeper.
+"""A session with the simulated ZooKeeper whose requests a test can watch, lose, delay and refuse.
 
-``InterceptedSession`` stands between the code under test and its session: it lists what is asked,
-loses chosen requests or their answers, and lets a test step in before, around and after each. What
-a request means, and what else may happen to a session, is ``SimulatedZooKeeper``'s.
+``InterceptedSession`` stands between the code under test and its session: it lists the requests,
+loses chosen ones or their answers, and lets a test step in before, around and after each. What a
+request does, and what else may happen to a session, is up to ``SimulatedZooKeeper``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 ResultT = TypeVar("ResultT")
 
-
 BeforeRequest = Callable[[str, str], None]
+"""Called with the verb and the path of a request."""
 
 
 class Interceptor(Protocol):
-    """Stands around a request: may do something else first, let it happen or not, and raise."""
+    """Is awaited in the place of a request: may act first, make the request or not, and raise."""
 
     async def __call__(self, request: str, act: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """``request`` as it is listed; ``act`` makes it."""
@@ -42,28 +42,28 @@ class Interceptor(Protocol):
 class _Loss:
     verb: str
     path_part: str
+    # The request is carried out, and its answer is lost.
     is_done: bool
 
 
 class InterceptedSession:
-    """A session whose requests can go wrong: implements ``Coordination``.
-
-    ``requests`` lists them, oldest first, as ``"create /path"``; it may be cleared. A transaction
-    is listed with the number of its operations. Parents that a creation makes are not listed.
-    ``before(verb, path)`` is called before each request, and may raise; ``intercept`` is awaited
-    around it.
-    """
+    """A session whose requests can go wrong: implements ``Coordination``."""
 
     def __init__(self, session: Coordination, intercept: Interceptor | None = None) -> None:
         self.session = session
+        # Called before each request; what it raises is raised by the request.
         self.before: BeforeRequest | None = None
+        # Awaited around each request.
         self.intercept = intercept
+        # All requests, oldest first, as ``"create /path"``; tests clear it. A transaction is listed
+        # with the number of its operations. Parents that a creation makes are not listed.
         self.requests: list[str] = []
         self._losses: list[_Loss] = []
 
     def lose(self, verb: str, path_part: str = "", *, is_done: bool) -> None:
-        """The next ``verb`` (``set``; any, where empty) of a path with this part in it ends with
-        ``ConnectionLost``: the connection breaks before the server does it, or after."""
+        """Let the next request with this verb (``set``; empty: any), whose path contains
+        ``path_part``, end with ``ConnectionLost``: after it was carried out (``is_done``) or
+        before."""
         self._losses.append(_Loss(verb, path_part, is_done))
 
     async def _make(self, verb: str, path: str, act: Callable[[], Awaitable[ResultT]]) -> ResultT:
@@ -150,8 +150,8 @@ class InterceptedSession:
 
 
 class InstantSession(InterceptedSession):
-    """A session of its own process, with a ZooKeeper of its own or that of others, whose answers
-    come in the instant of the question."""
+    """A session of a process of its own, whose answers come in the instant of the request; with a
+    ZooKeeper of its own, or a given one."""
 
     def __init__(self, zookeeper: SimulatedZooKeeper | None = None, host: str = "main") -> None:
         self.zookeeper = zookeeper or SimulatedZooKeeper(conditions=INSTANT)

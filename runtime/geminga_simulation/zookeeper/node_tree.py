@@ -1,13 +1,14 @@
-"""ZooKeeper's tree of nodes, as its server keeps it: values only, no session, no clock of its own.
+"""ZooKeeper's tree of nodes, as its server keeps it: values only, without sessions and clocks.
 
 Follows ZooKeeper 3.9 (``DataTree``, ``PrepRequestProcessor``): every change has a zxid of its own,
-those of a transaction share one; a version counts changes of the value; a sequential name carries
+those of a transaction share one; a version counts changes of the value; a sequential name ends in
 the count of creations below its parent, ten digits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from enum import Enum
 from typing import TypeVar
 
@@ -33,7 +34,7 @@ ZXID_FIRST = 1 << 32
 
 
 class Event(Enum):
-    """What watches hear of."""
+    """What watches report."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -42,7 +43,7 @@ class Event(Enum):
 
 
 class Node:
-    """One node. ``creations`` counts children ever made, ``owner`` is a session's id or 0."""
+    """One node, of which ``NodeTree`` knows the path."""
 
     __slots__ = (
         "children",
@@ -58,26 +59,20 @@ class Node:
 
     def __init__(self, value: bytes, zxid: int, owner: int, now_ms: int) -> None:
         self.value = value
+        # Counts changes of the value; the creation is none.
         self.version = 0
         self.created_zxid = zxid
         self.modified_zxid = zxid
         self.created_ms = self.modified_ms = now_ms
+        # The id of the session that an ephemeral node dies with; 0: the node is none.
         self.owner = owner
+        # How many children were ever made: the number of the next sequential one.
         self.creations = 0
+        # Their names, in the order of creation.
         self.children: dict[str, None] = {}
 
-    def copy(self) -> Node:
-        """The same, which does not change any more when this one does."""
-        other = Node(self.value, self.created_zxid, self.owner, self.created_ms)
-        other.version = self.version
-        other.modified_zxid = self.modified_zxid
-        other.modified_ms = self.modified_ms
-        other.creations = self.creations
-        other.children = dict(self.children)
-        return other
-
     def stat(self) -> NodeStat:
-        """The facts clients are told."""
+        """The facts that clients get."""
         return NodeStat(
             self.version,
             self.created_zxid,
@@ -89,28 +84,34 @@ class Node:
 
 
 class NodeTree:
-    """All nodes by path. ``on_event`` hears of every change, after it is made, in order.
+    """All nodes by path. ``on_event`` is called with every change, after it is made, in order.
 
-    ``now_ms`` gives the time that nodes are created and modified at.
+    ``now_ms`` gives the time of creations and modifications.
     """
 
     def __init__(
         self, on_event: Callable[[Event, str], None], now_ms: Callable[[], int] = lambda: 0
     ) -> None:
+        # The number of the last change. The server takes one for each session, too.
         self.zxid = ZXID_FIRST
         self._on_event = on_event
         self._now_ms = now_ms
         self._nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0)}
+        # Paths of ephemeral nodes by the id of their session, in the order of creation.
         self._ephemerals: dict[int, dict[str, None]] = {}
-        # While a transaction runs: how to undo it, last first, and what to tell once it is done.
+        # While a change is made: how to undo what is done of it, and the events to report once all
+        # of it is done.
         self._undo: list[Callable[[], object]] = []
         self._events: list[tuple[Event, str]] = []
 
     def copy(self) -> NodeTree:
-        """The tree as it is now, to be read; nobody hears of changes to it."""
+        """The tree as it is now, to be read; it reports no events."""
         other = NodeTree(lambda _event, _path: None, self._now_ms)
         other.zxid = self.zxid
-        other._nodes = {path: node.copy() for path, node in self._nodes.items()}
+        for path, node in self._nodes.items():
+            copied = copy(node)
+            copied.children = dict(node.children)
+            other._nodes[path] = copied
         return other
 
     # --- reading ----------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class NodeTree:
         return {path: self._nodes[path].value for path in sorted(self._nodes) if path != "/"}
 
     def count_from(self, path: str, creations: int) -> None:
-        """Go on numbering sequential children as if so many had been made."""
+        """Number the next sequential child as if so many children had been made before it."""
         self._node(path).creations = creations
 
     # --- changing ---------------------------------------------------------------------------
@@ -159,16 +160,25 @@ class NodeTree:
         self._change(lambda: self._delete(path, version))
 
     def transaction(self, operations: Sequence[Operation], owner: int) -> None:
-        """All or nothing, under one zxid; ``owner`` is the session that asks."""
+        """Do all operations, or none, under one zxid; ``owner`` is the session that asks."""
 
         def perform_all() -> None:
             for operation in operations:
-                self._perform(operation, owner)
+                match operation:
+                    case Create(path, value, is_ephemeral):
+                        ephemeral_owner = owner if is_ephemeral else 0
+                        self._create(path, value, ephemeral_owner, is_sequential=False)
+                    case Set(path, value, version):
+                        self._set(path, value, version)
+                    case Delete(path, version):
+                        self._delete(path, version)
+                    case Check(path, version):
+                        self._require_version(path, self._node(path), version)
 
         self._change(perform_all)
 
     def delete_ephemerals(self, session_id: int) -> None:
-        """What the end of a session does, under one zxid."""
+        """Delete the nodes of a session that ends, under one zxid."""
 
         def delete_all() -> None:
             for path in self.ephemerals(session_id):
@@ -177,7 +187,7 @@ class NodeTree:
         self._change(delete_all)
 
     def _change(self, change: Callable[[], ResultT]) -> ResultT:
-        """Make a change whole or not at all, then tell of it."""
+        """Make a change whole or not at all, then report it."""
         self.zxid += 1
         try:
             result = change()
@@ -188,21 +198,11 @@ class NodeTree:
             raise
         finally:
             self._undo.clear()
+        # An event may lead to the next change at once: this one is over before it is reported.
         events, self._events = self._events, []
         for event, path in events:
             self._on_event(event, path)
         return result
-
-    def _perform(self, operation: Operation, owner: int) -> None:
-        match operation:
-            case Create(path, value, is_ephemeral):
-                self._create(path, value, owner if is_ephemeral else 0, is_sequential=False)
-            case Set(path, value, version):
-                self._set(path, value, version)
-            case Delete(path, version):
-                self._delete(path, version)
-            case Check(path, version):
-                self._require_version(path, self._node(path), version)
 
     def _create(self, path: str, value: bytes, owner: int, *, is_sequential: bool) -> str:
         check_path(path, is_sequential=is_sequential)
@@ -293,7 +293,7 @@ class NodeTree:
 def check_path(path: str, *, is_sequential: bool = False) -> None:
     """Raise ``CoordinationError`` for a path that ZooKeeper refuses.
 
-    The last name of a sequential node may be empty: the number makes it one.
+    The last name of a sequential node may be empty, for its number is added.
     """
     names = path.split("/")[1:]
     if is_sequential and names and not names[-1]:

@@ -1,75 +1,51 @@
-"""What is on its way between a client and the simulated ZooKeeper, and where it arrives: requests,
-the watches that they leave, the servers' copies of the tree, and what a server is to a client."""
+"""What travels from a client to the simulated ZooKeeper, and where it arrives: requests, watches
+that they leave, and the copies of the tree that servers have."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from contextvars import Context
-from random import Random
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from geminga_runtime.coordination import CoordinationError, OnChange
-from geminga_simulation.conditions import CoordinationConditions
-from geminga_simulation.event_loop.loop import SimulatedLoop
 from geminga_simulation.zookeeper.node_tree import Event, NodeTree
-from geminga_simulation.zookeeper.write_troubles import Trouble, WriteTroubles
+from geminga_simulation.zookeeper.write_troubles import Trouble
 
 if TYPE_CHECKING:
-    from geminga_simulation.zookeeper.session import SimulatedSession
+    from geminga_simulation.zookeeper.link import SessionLink
 
 
+@dataclass(slots=True, eq=False)
 class Watch:
-    """Somebody wants to hear of the next change, once."""
+    """The callback of a session for the next change of a node; called at most once."""
 
-    __slots__ = ("is_spent", "on_change", "session")
-
-    def __init__(self, session: SimulatedSession, on_change: OnChange) -> None:
-        self.session = session
-        self.on_change = on_change
-        self.is_spent = False
+    session: SessionLink
+    on_change: OnChange
+    # It was called, or its session gave up waiting for the request that set it.
+    is_spent: bool = False
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Request:
-    """One question on its way: what the server does for it, and who waits for the answer.
+    """One request on its way: what the server does for it, and the future of its answer."""
 
-    ``work`` is done to the tree that the server has. ``verb`` says what a write does to the node at
-    ``path``; it is empty where nothing is written. ``trouble`` is what the server will do to it.
-    ``watch`` is left there, on the node or on the list of its children.
-    """
-
-    __slots__ = (
-        "future",
-        "path",
-        "timer",
-        "trouble",
-        "verb",
-        "watch",
-        "watches_children",
-        "work",
-    )
-
-    def __init__(
-        self,
-        path: str,
-        work: Callable[[NodeTree], object],
-        future: asyncio.Future[object],
-        watch: Watch | None,
-        *,
-        verb: str,
-        watches_children: bool,
-    ) -> None:
-        self.path = path
-        self.verb = verb
-        self.trouble: Trouble | None = None
-        self.work = work
-        self.future = future
-        self.watch = watch
-        self.watches_children = watches_children
-        self.timer: asyncio.TimerHandle | None = None
+    path: str
+    # What a write does to the node at ``path`` (``set``); empty where nothing is written.
+    verb: str
+    # Done to the tree of the server that the request arrives at.
+    work: Callable[[NodeTree], object]
+    future: asyncio.Future[object]
+    # Left at the server, on the node or on the list of its children.
+    watch: Watch | None
+    watches_children: bool
+    # What goes wrong with a write; chosen when it is sent.
+    trouble: Trouble | None = None
+    # Ends the wait for an answer.
+    timer: asyncio.TimerHandle | None = None
 
     def settle(self, result: object, error: CoordinationError | None) -> None:
-        """Answer it, unless nobody waits any more."""
+        """Answer the request, unless its caller has given up."""
         if self.timer is not None:
             self.timer.cancel()
         if not self.future.done():
@@ -84,16 +60,13 @@ class Replica:
 
     def __init__(self, tree: NodeTree) -> None:
         self.tree = tree
+        # By path, each list in the order in which the watches were set.
         self.value_watches: dict[str, list[Watch]] = {}
         self.children_watches: dict[str, list[Watch]] = {}
 
-    def watch(self, request: Request, watch: Watch) -> None:
-        """Leave a watch."""
-        watches = self.children_watches if request.watches_children else self.value_watches
-        watches.setdefault(request.path, []).append(watch)
-
     def spend(self, event: Event, path: str) -> list[Watch]:
-        """Take away the watches on what has changed."""
+        """Take away and return the watches that an event fires."""
+        # As in ZooKeeper: a deletion fires watches on the value, and those on the children, too.
         spent: list[Watch] = []
         if event is not Event.CHILDREN:
             spent += self.value_watches.pop(path, ())
@@ -101,14 +74,14 @@ class Replica:
             spent += self.children_watches.pop(path, ())
         return spent
 
-    def forget(self, session: SimulatedSession) -> None:
-        """The connection of a session is gone, and its watches with it."""
+    def forget(self, session: SessionLink) -> None:
+        """Drop the watches of a session whose connection is gone."""
         for watches in (self.value_watches, self.children_watches):
             for path in [path for path, known in watches.items() if known]:
                 watches[path] = [watch for watch in watches[path] if watch.session is not session]
 
-    def move(self, other: Replica, sessions: Collection[SimulatedSession]) -> None:
-        """Let another server have the watches of these sessions."""
+    def move(self, other: Replica, sessions: Collection[SessionLink]) -> None:
+        """Hand the watches of these sessions over to another server."""
         for mine, theirs in (
             (self.value_watches, other.value_watches),
             (self.children_watches, other.children_watches),
@@ -121,56 +94,13 @@ class Replica:
 
 
 class Follower(Replica):
-    """A server that has heard of no change since ``since_s``. Its clients, and no others, see the
-    tree as it was; ``behind`` is what it does, in order, when it hears: events, answers to writes.
+    """A server that has learned of no change since ``since_s``. Only its own clients see the tree
+    as it was then.
     """
 
     def __init__(self, tree: NodeTree, since_s: float) -> None:
         super().__init__(tree)
+        # Virtual time.
         self.since_s = since_s
+        # What it does, in this order, once it learns of the changes: events, answers to writes.
         self.behind: list[Callable[[], None]] = []
-
-
-class Server(Protocol):
-    """ZooKeeper, as its sessions see it: ``SimulatedZooKeeper``, where each is explained."""
-
-    loop: SimulatedLoop
-    random: Random
-    conditions: CoordinationConditions
-    context: Context
-    troubles: WriteTroubles
-    leader: Replica
-    isolated_hosts: dict[str, None]
-    is_away: bool
-
-    def begin(self) -> int:
-        """Begin a session; its id."""
-        ...
-
-    def is_alive(self, session_id: int) -> bool:
-        """Whether the session has not ended."""
-        ...
-
-    def end(self, session_id: int) -> None:
-        """End a session at its own wish."""
-        ...
-
-    def expire(self, client: SimulatedSession) -> None:
-        """End a session, and its connection."""
-        ...
-
-    def count_silence(self, session_id: int, timeout_s: float) -> float:
-        """Count from now on how long a session is silent; how long it has been already."""
-        ...
-
-    def stop_silence(self, session_id: int) -> None:
-        """It is heard of again."""
-        ...
-
-    def delay_s(self) -> float:
-        """How long the next message takes."""
-        ...
-
-    def replica_for(self, client: SimulatedSession) -> Replica:
-        """Which server a session connects to that goes on."""
-        ...

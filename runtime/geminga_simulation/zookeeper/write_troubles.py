@@ -1,12 +1,12 @@
-"""What goes wrong with one write to ZooKeeper, chosen so that writes of all kinds meet with it.
+"""What goes wrong with single writes to ZooKeeper, chosen so that rare writes meet with it as well.
 
 A change of a cluster takes several writes: a ledger's id, its record, the record of the log that
-names it. A rate over all of them hits those that come a hundred times as often a hundred times as
-often. Here a trouble waits for its write instead: the oftener a kind of write has come, the less
-likely is the next one of it to be the one. So each of the steps of a change meets with trouble,
-also of a change that is made once. In a hundred seeds of the cluster's story a transaction on a
-bookie's ledger was made 514 times and met with it 96 times, the deletion of a broker's node 61 and
-26 times, and one of the 17,540 transactions on ledgers' ids in 65.
+names it. With one rate over all of them, nearly all troubles would befall the kinds of write that
+are made most often. Here a trouble waits for its write instead: the more often a kind of write was
+made, the less likely its next one is chosen. So each step of a change meets with trouble, even of a
+change that is made once. In a hundred seeds of the cluster's story a transaction on a bookie's
+ledger was made 514 times and met with trouble 96 times, the deletion of a broker's node 61 and 26
+times, and one of the 17,540 transactions on ledgers' ids in 65.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import Enum
 from random import Random
 
-# Those that find no write for long must not come all at once where many writes do.
+# Troubles that find no write for long must not befall all writes of a burst at once: older ones go.
 WAITING_MAX = 2
 
 
@@ -32,33 +32,36 @@ class Trouble(Enum):
 
 
 def kind_of(verb: str, path: str) -> str:
-    """Which writes are alike: those that do the same to nodes of one depth of one tree."""
+    """The kind of a write: what it does, and the topmost name and the depth of its path."""
     return f"{verb} /{path.split('/', 2)[1]} {path.count('/')}"
 
 
 class WriteTroubles:
-    """The troubles that wait for their writes. ``met`` counts the writes that met with one."""
+    """The troubles that wait for their writes."""
 
     def __init__(self, random: Random) -> None:
+        # How many writes of each kind met with a trouble, and how many were made while one waited.
         self.met = Counter[str]()
-        self._random = random
         self._written = Counter[str]()
+        self._random = random
+        # Each with a function that records which write met with it.
         self._waiting: deque[tuple[Trouble, Callable[[str], None]]] = deque(maxlen=WAITING_MAX)
 
     def plan(self, trouble: Trouble, note: Callable[[str], None]) -> None:
-        """Let one of the next writes meet with ``trouble``; ``note`` is told which one did."""
+        """Let one of the next writes meet with ``trouble``; ``note`` is called with which one."""
         self._waiting.append((trouble, note))
 
     def clear(self) -> None:
-        """Let nothing happen that has not happened yet."""
+        """Forget the troubles that have not happened yet."""
         self._waiting.clear()
 
     def meet(self, verb: str, path: str) -> Trouble | None:
-        """What the write that is sent now meets with: nothing, most times."""
+        """The trouble of the write that is sent now; None most times."""
         if not self._waiting:
             return None
         kind = kind_of(verb, path)
         self._written[kind] += 1
+        # The first write of a kind always, the n-th with a chance of one in n.
         if self._random.random() * self._written[kind] >= 1:
             return None
         trouble, note = self._waiting.popleft()

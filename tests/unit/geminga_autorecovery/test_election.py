@@ -179,7 +179,7 @@ def test_under_lost_connections_there_is_never_a_second_and_one_in_the_end(seed:
                 await asyncio.sleep(chance.random() / 4)
                 sessions = world.zookeeper.sessions()
                 if sessions:
-                    world.zookeeper.disconnect(chance.choice(sessions))
+                    chance.choice(sessions).cut_link()
             await until(lambda: len(candidates.working) == 1)
             assert candidates.most == 1
 

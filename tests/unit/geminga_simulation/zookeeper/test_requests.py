@@ -101,7 +101,7 @@ async def test_who_reconnects_sees_nothing_older_than_before(
     read = dict.fromkeys(sessions, b"old")
     for _ in range(5):
         for session, last in read.items():
-            zookeeper.disconnect(session)
+            session.cut_link()
             await asyncio.sleep(1)
             value, _ = await session.get("/a")
             assert value == b"new" or last == b"old"

@@ -37,7 +37,7 @@ async def test_a_lost_connection_fails_what_is_on_the_way_and_calls_every_watch_
     await session.get("/a", on_change=heard)
     asking = asyncio.ensure_future(session.get("/a"))
     await asyncio.sleep(0)
-    zookeeper.disconnect(session)
+    session.cut_link()
     with pytest.raises(ConnectionLost):
         await asking
     await heard.wait()
