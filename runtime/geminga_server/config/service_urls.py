@@ -6,8 +6,8 @@ from geminga_server.errors import ConfigError
 
 
 def urls_in(url: str) -> tuple[str, ...]:
-    """``scheme://a`` and ``scheme://b`` of ``scheme://a,b``; none of an empty string. Raises
-    ``ConfigError``."""
+    """The URLs in a setting: ``scheme://a`` and ``scheme://b`` for ``scheme://a,b``, none for an
+    empty string. Raises ``ConfigError``."""
     if not url:
         return ()
     scheme, separator, hosts = url.partition("://")

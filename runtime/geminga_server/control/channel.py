@@ -1,7 +1,7 @@
-"""One connection between supervisor and part: messages over a Unix socket, whatever its path.
+"""One connection between supervisor and part: messages over a Unix socket, at a path of any length.
 
-``control`` says what the messages mean. The socket can be opened by its owner alone. A peer that
-sends what is no message, or takes nothing more, is cut off.
+Only the user who runs the supervisor can connect. A peer that sends anything but messages, or reads
+nothing more, is disconnected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 # Longer paths do not fit into a socket's address (sun_path, with its final zero, on macOS).
 SOCKET_PATH_BYTES_MAX = 103
-# What a peer may leave unread before it is taken for stuck: thousands of messages.
+# A peer that leaves this much unread counts as stuck: thousands of messages.
 UNREAD_BYTES_MAX = 256 * 1024
 BACKLOG = 32
 
@@ -39,9 +39,9 @@ OnLost = Callable[["Channel"], None]
 class Channel(asyncio.Protocol):
     """Sends and receives control messages until either side ends it.
 
-    ``on_message`` gets each message of a kind we know, and raises ``ControlError`` for one that has
-    no business here, which ends the channel; ``on_lost`` is called once, at the end. ``codec``
-    knows the kinds of messages that this channel has.
+    ``on_message`` is called with each message of a known kind; it raises ``ControlError`` for one
+    that the peer must not send, which ends the channel. ``on_lost`` is called once, at the end.
+    ``codec`` knows the kinds of messages that this channel has.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class Channel(asyncio.Protocol):
         self._codec = codec
         self._reader = MessageReader(codec)
         self._transport: asyncio.Transport | None = None
+        # ``close`` was called, perhaps before the connection was made.
         self._is_unwanted = False
+        # Messages are sent and received.
         self.is_open = False
 
     def send(self, message: object) -> None:
@@ -66,7 +68,7 @@ class Channel(asyncio.Protocol):
             transport.abort()
 
     def close(self) -> None:
-        """End the channel, after what was sent; also one that has not quite begun."""
+        """End the channel, after what was sent; also one whose connection is still being made."""
         self._is_unwanted = True
         if self._transport is not None:
             self._transport.close()
@@ -91,21 +93,18 @@ class Channel(asyncio.Protocol):
                     self._on_message(self, message)
         except (ControlMessageError, ControlError) as error:
             log.warning("control peer misunderstood", extra={"reason": str(error)})
-            self._end()
+            self.is_open = False
+            if self._transport is not None:
+                self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
         """asyncio's."""
         self.is_open = False
         self._on_lost(self)
 
-    def _end(self) -> None:
-        self.is_open = False
-        if self._transport is not None:
-            self._transport.abort()
-
 
 async def listen(path: Path, make_channel: Callable[[], Channel]) -> asyncio.Server:
-    """Accept channels at ``path``, which an earlier life may have left behind.
+    """Accept channels at ``path``. A socket that a killed process left there is replaced.
 
     Raises ``OSError`` where the socket cannot be made.
     """
@@ -118,7 +117,8 @@ async def listen(path: Path, make_channel: Callable[[], Channel]) -> asyncio.Ser
 def _bind(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    old_mask = os.umask(0o177)  # from its first moment on it is its owner's alone
+    # The mask, not a chmod afterwards: from its first moment on only its owner can connect to it.
+    old_mask = os.umask(0o177)
     try:
         with _short(path) as address:
             sock.bind(address)
@@ -131,7 +131,7 @@ def _bind(path: Path) -> socket.socket:
 
 
 async def connect(path: Path, make_channel: Callable[[], Channel]) -> Channel:
-    """A channel to whoever listens at ``path``. Raises ``OSError`` where nobody does."""
+    """A channel to the process that listens at ``path``. Raises ``OSError`` where none does."""
     with _short(path) as address:
         _, channel = await asyncio.get_running_loop().create_unix_connection(make_channel, address)
         return channel
@@ -139,9 +139,9 @@ async def connect(path: Path, make_channel: Callable[[], Channel]) -> Channel:
 
 @contextmanager
 def _short(path: Path) -> Generator[str]:
-    """A name for ``path`` that fits into a socket's address, good until the block ends.
+    """A name for ``path`` that fits into a socket's address, valid until the block ends.
 
-    Linux finds a directory through its open descriptor; test directories are easily too deep.
+    Test directories are easily too deep; Linux finds a directory through its open descriptor.
     """
     if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
         yield str(path)

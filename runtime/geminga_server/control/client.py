@@ -1,14 +1,5 @@
-"""The supervisor and its parts talk: hello, ready, ping, log level; health, drain, faults. And an
-operator's command talks with the supervisor: one instruction, one answer.
-
-The supervisor listens (``ControlServer``) and has one ``PartSession`` for each part that said
-hello; the part connects (``ControlClient``) and obeys. A channel that ends is a message too: to
-the supervisor, that the part is going or gone; to the part, that the supervisor died, whereupon it
-shuts down. Otherwise parts are ended by SIGTERM, which reaches also one that does not listen.
-
-``geminga standalone`` pings its parts and sets their log level. Health, drain and faults belong
-to the channel for those who do more than keep parts running: who takes one away from a cluster
-that goes on asks it first to drain, and a test server makes it misbehave.
+"""The sides that connect to a supervisor: a part, which obeys it, and an operator's command, which
+makes one request.
 """
 
 from __future__ import annotations
@@ -20,7 +11,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from geminga_runtime.control_codec import (
     Drain,
@@ -58,9 +48,9 @@ HEALTH_CHECKS_MAX = 4
 
 
 async def instruct(path: Path, instruction: Instruction) -> InstructionAnswer:
-    """Have the supervisor that listens at ``path`` do something. Raises ``OSError`` where none
-    does, ``ControlError`` where it does not answer."""
-    answer: asyncio.Future[InstructionAnswer] = _future()
+    """Send an instruction to the supervisor that listens at ``path``, and return its answer. Raises
+    ``OSError`` where none listens or answers in time, ``ControlError`` where it ends before."""
+    answer: asyncio.Future[InstructionAnswer] = asyncio.get_running_loop().create_future()
 
     def receive(_channel: Channel, message: object) -> None:
         if isinstance(message, InstructionAnswer) and not answer.done():
@@ -80,11 +70,11 @@ async def instruct(path: Path, instruction: Instruction) -> InstructionAnswer:
 
 
 async def _is_healthy() -> None:
-    """A part without a check is healthy as long as it answers."""
+    """The health check of a part without one: it is healthy as long as it answers."""
 
 
 async def _is_drained(_deadline_s: float) -> None:
-    """A part that holds nothing back has nothing to finish."""
+    """The drain of a part that has nothing to finish."""
 
 
 def _ignore_fault(fault: Fault) -> None:
@@ -93,16 +83,15 @@ def _ignore_fault(fault: Fault) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PartCommands:
-    """What a part does when it is told; only ``shutdown`` must be given.
+    """What a part does at a supervisor's orders; only ``shutdown`` must be given."""
 
-    ``shutdown(reason)`` asks the part to end, because the supervisor did. ``check_health()``
-    raises a ``GemingaError`` that says what does not work. ``drain(deadline_s)`` returns when
-    nothing is under way.
-    """
-
+    # Asks the part to end, because the supervisor did; called with the reason.
     shutdown: Callable[[str], None]
+    # Raises a ``GemingaError`` that says what does not work.
     check_health: Callable[[], Awaitable[None]] = _is_healthy
+    # Returns when nothing is under way; called with the seconds that it may take.
     drain: Callable[[float], Awaitable[None]] = _is_drained
+    # Raises ``ConfigError`` for what is no level.
     set_log_level: Callable[[str], None] = set_log_level
     inject: Callable[[Fault], None] = _ignore_fault
 
@@ -110,8 +99,8 @@ class PartCommands:
 class ControlClient(Service):
     """The part's side: says hello on opening, then obeys ``commands``.
 
-    Raises ``ControlError`` on opening where no supervisor listens at ``path``. When the supervisor
-    goes without a word, ``commands.shutdown`` is called.
+    Opening raises ``ControlError`` where no supervisor listens at ``path``. When the channel ends,
+    the supervisor has died: ``commands.shutdown`` is called.
     """
 
     def __init__(self, path: Path, part: str, version: str, commands: PartCommands) -> None:
@@ -121,6 +110,7 @@ class ControlClient(Service):
         self._version = version
         self._commands = commands
         self._channel: Channel | None = None
+        # Checks under way.
         self._health_checks = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -151,7 +141,10 @@ class ControlClient(Service):
             case Drain(deadline_s):
                 self.spawn(self._drain(deadline_s), name="drain")
             case SetLogLevel(level):
-                self._set_log_level(level)
+                try:
+                    self._commands.set_log_level(level)
+                except ConfigError as error:
+                    log.warning("log level not changed", extra={"reason": str(error)})
             case Fault():
                 self._commands.inject(message)
             case _:
@@ -175,12 +168,6 @@ class ControlClient(Service):
         await self._commands.drain(deadline_s)
         self._send(Drained())
 
-    def _set_log_level(self, level: str) -> None:
-        try:
-            self._commands.set_log_level(level)
-        except ConfigError as error:
-            log.warning("log level not changed", extra={"reason": str(error)})
-
     def _lose(self, _channel: Channel) -> None:
         if not self._is_closing:
             self._commands.shutdown("the supervisor is gone")
@@ -190,9 +177,9 @@ class ControlClient(Service):
 async def obeying_supervisor(
     kind: str, version: str, commands: PartCommands, addresses: Mapping[str, str]
 ) -> AsyncGenerator[None]:
-    """Tell the supervisor, if there is one, that a part of this ``kind`` serves at ``addresses``,
-    and obey it meanwhile; without one a service manager is told. Raises ``ControlError`` as
-    ``ControlClient`` does."""
+    """Report to the supervisor that a part of this ``kind`` serves at ``addresses``, and obey it
+    within the block. Without a supervisor, report it to a service manager. Raises ``ControlError``
+    as ``ControlClient`` does."""
     socket_path = os.environ.get(CONTROL_SOCKET_VARIABLE)
     if not socket_path:
         announce_readiness(" ".join(addresses.values()))
@@ -201,7 +188,3 @@ async def obeying_supervisor(
     async with ControlClient(Path(socket_path), part_name(kind), version, commands) as control:
         control.ready(addresses)
         yield
-
-
-def _future() -> asyncio.Future[Any]:
-    return asyncio.get_running_loop().create_future()

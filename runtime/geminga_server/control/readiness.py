@@ -1,7 +1,7 @@
-"""Tells a service manager that this process serves, as systemd's ``Type=notify`` wants to hear it.
+"""Notifies a service manager that this process serves, for systemd's ``Type=notify``.
 
 The protocol is one datagram to the socket that the manager names (``sd_notify(3)``). Without such a
-manager nothing happens; a supervisor's parts leave it to the supervisor.
+manager nothing happens. Of a supervisor and its parts, the supervisor notifies.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ NOTIFY_SOCKET_VARIABLE = "NOTIFY_SOCKET"
 
 
 def announce_readiness(status: str, environment: Mapping[str, str] | None = None) -> None:
-    """Say that this process is ready, and in one line where it serves.
+    """Report that this process is ready; ``status`` says in one line where it serves.
 
-    ``environment`` is the process's where it is not given.
+    ``environment`` is by default that of the process.
     """
     path = (os.environ if environment is None else environment).get(NOTIFY_SOCKET_VARIABLE)
     if not path:

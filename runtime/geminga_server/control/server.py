@@ -1,14 +1,13 @@
-"""The supervisor and its parts talk: hello, ready, ping, log level; health, drain, faults. And an
-operator's command talks with the supervisor: one instruction, one answer.
+"""The supervisor's side of the control channels: sessions with parts, and operators' instructions.
 
 The supervisor listens (``ControlServer``) and has one ``PartSession`` for each part that said
-hello; the part connects (``ControlClient``) and obeys. A channel that ends is a message too: to
-the supervisor, that the part is going or gone; to the part, that the supervisor died, whereupon it
-shuts down. Otherwise parts are ended by SIGTERM, which reaches also one that does not listen.
+hello. The end of a channel is a message too: to the supervisor, that the part has ended or is about
+to; to the part, that the supervisor died, whereupon it shuts down. Otherwise parts are ended by
+SIGTERM, which also reaches a part whose event loop hangs.
 
-``geminga standalone`` pings its parts and sets their log level. Health, drain and faults belong
-to the channel for those who do more than keep parts running: who takes one away from a cluster
-that goes on asks it first to drain, and a test server makes it misbehave.
+``geminga standalone`` pings its parts and sets their log level. Health checks, drains and faults
+are for supervisors that do more than keep parts running: one that takes a part out of a cluster
+asks it to drain first, and a test server makes it misbehave.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ from geminga_server.errors import ControlError
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
-# Who connects and does not say who it is within this time is cut off.
+# A peer that connects and sends neither Hello nor an instruction in time is disconnected.
 HELLO_TIMEOUT_S = 5.0
-# Parts and a few that just died; a fork bomb of parts is not to take the supervisor with it.
+# The parts, and a few that just died. Parts that start again and again must not exhaust the
+# supervisor's files.
 CHANNELS_MAX = 64
 # A supervisor answers at once: it does not wait for what it begins.
 ANSWER_TIMEOUT_S = 10.0
@@ -59,20 +59,23 @@ class PartSession:
         self.part = hello.part
         self.pid = hello.pid
         self.version = hello.version
+        # The part has sent nothing since the last ping.
         self.is_silent = False
+        # The part's addresses, once it serves; the end of a drain; the end of the channel.
         self._ready: asyncio.Future[Mapping[str, str]] = _future()
         self._drained: asyncio.Future[None] = _future()
         self._lost: asyncio.Future[None] = _future()
+        # Health checks without an answer, by the id of their request.
         self._answers: dict[int, asyncio.Future[HealthAnswer]] = {}
         self._next_request_id = 1
 
     @property
     def is_open(self) -> bool:
-        """Whether the part can still be told anything."""
+        """Whether messages still reach the part."""
         return not self._lost.done()
 
     async def wait_ready(self) -> Mapping[str, str]:
-        """The part's addresses, as soon as it serves. Raises ``ControlError`` if it goes first."""
+        """The part's addresses, as soon as it serves. Raises ``ControlError`` if it ends before."""
         return await asyncio.shield(self._ready)
 
     async def wait_lost(self) -> None:
@@ -80,7 +83,8 @@ class PartSession:
         await asyncio.shield(self._lost)
 
     async def check_health(self, timeout_s: float) -> HealthAnswer:
-        """Ask the part; no answer within ``timeout_s``, or the end of the part, is a no."""
+        """Ask the part for its health. Without an answer within ``timeout_s``, or when the part
+        ends, it is unhealthy."""
         request_id = self._next_request_id
         self._next_request_id += 1
         answer: asyncio.Future[HealthAnswer] = _future()
@@ -100,12 +104,12 @@ class PartSession:
         return HealthAnswer(request_id, is_healthy=False, reason=reason)
 
     def ping(self) -> None:
-        """Ask the part for a sign of life; ``is_silent`` until there is one."""
+        """Ask the part for a sign of life; ``is_silent`` until it sends anything."""
         self.is_silent = True
         self._channel.send(Ping())
 
     async def drain(self, deadline_s: float) -> None:
-        """Have the part finish what is begun. Raises ``ControlError`` if it does not in time."""
+        """Have the part finish its work under way. Raises ``ControlError`` on time-out."""
         self._channel.send(Drain(deadline_s))
         try:
             async with asyncio.timeout(deadline_s):
@@ -122,7 +126,7 @@ class PartSession:
         self._channel.send(fault)
 
     def receive(self, message: object) -> None:
-        """A message of the part. Raises ``ControlError`` for one that parts do not send."""
+        """Take a message from the part. Raises ``ControlError`` for one that parts do not send."""
         self.is_silent = False
         match message:
             case Pong():
@@ -148,7 +152,7 @@ class PartSession:
         for future in (self._ready, self._drained):
             if not future.done():
                 future.set_exception(gone)
-                future.exception()  # seen: nobody may be waiting for it
+                future.exception()  # marks it as retrieved: there may be no waiter
 
     def close(self) -> None:
         """End the channel; the part takes it for the supervisor's death."""
@@ -160,16 +164,16 @@ OnInstruction = Callable[[Instruction], InstructionAnswer]
 
 
 def refuse_instruction(instruction: Instruction) -> InstructionAnswer:
-    """A supervisor that takes no instructions."""
+    """The answer of a supervisor that takes no instructions."""
     return InstructionAnswer(is_done=False, text=f"{instruction.action} is not done here")
 
 
 class ControlServer(Service):
-    """Listens at ``path``; ``on_session`` is called with each part that said hello, and
-    ``on_instruction`` with what an operator asks for.
+    """Listens at ``path``; calls ``on_session`` with each part that said hello, and
+    ``on_instruction`` with an operator's instruction.
 
-    A part that says hello while another of its name is connected takes its place: the older one
-    is cut off, and so ends itself. Raises ``OSError`` on opening where the socket cannot be made.
+    A part that says hello while another of its name is connected takes its place: the older one is
+    disconnected, and so ends itself. Opening raises ``OSError`` where the socket cannot be made.
     """
 
     def __init__(
@@ -182,6 +186,7 @@ class ControlServer(Service):
         self._path = path
         self._on_session = on_session
         self._on_instruction = on_instruction
+        # Each with the timer that waits for its first message; None once it said hello.
         self._channels: dict[Channel, asyncio.TimerHandle | None] = {}
         self._sessions: dict[Channel, PartSession] = {}
 
@@ -192,7 +197,7 @@ class ControlServer(Service):
         stack.callback(server.close)
 
     def session(self, part: str) -> PartSession | None:
-        """The session of the part of that name, if it is connected."""
+        """The session of the part of that name; None where it is not connected."""
         return next((one for one in self._sessions.values() if one.part == part), None)
 
     def _make_channel(self) -> Channel:
@@ -202,10 +207,10 @@ class ControlServer(Service):
             channel.close()
             return channel
         loop = asyncio.get_running_loop()
-        self._channels[channel] = loop.call_later(HELLO_TIMEOUT_S, self._give_up, channel)
+        self._channels[channel] = loop.call_later(HELLO_TIMEOUT_S, self._time_out, channel)
         return channel
 
-    def _give_up(self, channel: Channel) -> None:
+    def _time_out(self, channel: Channel) -> None:
         log.warning("control peer said no hello", extra={"timeout_s": HELLO_TIMEOUT_S})
         channel.close()
 
@@ -231,15 +236,14 @@ class ControlServer(Service):
             log.warning("part replaced", extra={"served_by": older.pid, "replaced_by": hello.pid})
             older.close()
         session = self._sessions[channel] = PartSession(channel, hello)
+        # The older session is over now, not when its channel has ended: what waits for that part
+        # must not wait for its successor.
         if older is not None:
-            self._forget(older)
+            for other, one in list(self._sessions.items()):
+                if one is older:
+                    del self._sessions[other]
+            older.lose()
         self._on_session(session)
-
-    def _forget(self, session: PartSession) -> None:
-        for channel, one in list(self._sessions.items()):
-            if one is session:
-                del self._sessions[channel]
-        session.lose()
 
     def _lose(self, channel: Channel) -> None:
         timer = self._channels.pop(channel, None)

@@ -1,19 +1,19 @@
-"""What a supervisor tells the parts that it starts, by environment variables.
+"""The environment variables by which a supervisor configures the parts that it starts.
 
-Imported before anything slow is: the supervisor itself needs only the variables' names.
+Imports nothing slow: the supervisor itself needs only the names of the variables.
 """
 
 from __future__ import annotations
 
 import os
 
-# It may run several parts of one kind; one bookie of several is told apart by this.
+# The part's name; there may be several parts of one kind, such as bookies.
 PART_NAME_VARIABLE = "GEMINGA_PART_NAME"
-# Where it listens (``control``); not set where a part runs on its own.
+# The socket that the supervisor listens on; not set where a part runs on its own.
 CONTROL_SOCKET_VARIABLE = "GEMINGA_CONTROL_SOCKET"
 
 
 def part_name(kind: str) -> str:
-    """What this process is called in its log and on the control channel: what its supervisor says,
-    or its ``kind``."""
+    """The name of this process in its log and on the control channel: the one that its supervisor
+    gave it, else its ``kind``."""
     return os.environ.get(PART_NAME_VARIABLE) or kind

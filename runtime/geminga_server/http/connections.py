@@ -1,9 +1,8 @@
-"""The connections of an ``HttpServer``: never more than its share of files, and room for whoever
-asks something.
+"""The connections of an ``HttpServer``: a bounded number, of which idle ones make room for others.
 
 HTTP allows a server to close a connection at any time between two requests. So where there are too
-many, the one that has been silent longest makes room for the newcomer: a thousand idle connections
-keep no operator out. Only where every connection is being answered the newcomer is told 503.
+many, the connection that has been idle longest is closed for the new one: a thousand idle
+connections keep no operator out. Only where all of them are being answered, a new one gets 503.
 """
 
 from __future__ import annotations
@@ -27,13 +26,14 @@ BUSY = (
 
 
 class HttpConnections:
-    """Those of one server, at most ``connections_max``; ``evicted`` and ``refused`` count."""
+    """The connections of one server, or of several that share a bound."""
 
     def __init__(self, connections_max: int) -> None:
         self.connections_max = connections_max
+        # How many were closed to make room, and how many found no room.
         self.evicted = 0
         self.refused = 0
-        # Those that were silent longest come first.
+        # In the order of the last bytes from their clients, the oldest first.
         self._open: dict[HttpConnection, None] = {}
         self._log = RefusalLog("too many http connections: idle ones are closed")
 
@@ -41,7 +41,7 @@ class HttpConnections:
         return len(self._open)
 
     def enter(self, connection: HttpConnection) -> None:
-        """A client connected: it is let in, or told to try again."""
+        """A client connected: count it, or answer 503 and close."""
         if len(self._open) >= self.connections_max:
             idle = next((each for each in self._open if each.is_idle), None)
             self._log.note(lambda: {"connections_max": self.connections_max})
@@ -62,12 +62,12 @@ class HttpConnections:
             self._open[connection] = None
 
     def leave(self, connection: HttpConnection) -> None:
-        """The connection is over, or as good as over."""
+        """The connection is closed or about to be."""
         self._open.pop(connection, None)
 
     def families(self, part: str) -> Iterable[Metric]:
         """The metrics of these connections, as those of ``part``."""
-        from prometheus_client.core import (  # noqa: PLC0415 - 50 ms, and only who scrapes needs it
+        from prometheus_client.core import (  # noqa: PLC0415 - 50 ms, and only scrapes need it
             CounterMetricFamily,
             GaugeMetricFamily,
         )
@@ -85,7 +85,7 @@ class HttpConnections:
 
 
 class HttpConnection(H11Protocol):
-    """uvicorn's protocol, which tells ``HttpConnections`` what happens to it."""
+    """uvicorn's protocol, which reports to ``HttpConnections``."""
 
     def __init__(self, among: HttpConnections, **given: Any) -> None:  # noqa: ANN401 - uvicorn's
         super().__init__(**given)
@@ -93,7 +93,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is being answered here (as uvicorn's ``shutdown`` finds out)."""
+        """Whether no request is being answered (decided as uvicorn's ``shutdown`` does)."""
         cycle: Any = self.cycle  # None before the first request, whatever uvicorn declares
         return cycle is None or bool(cycle.response_complete)
 

@@ -1,8 +1,8 @@
 """One HTTP request to another server and its answer, streamed both ways.
 
-A connection for each: requests are rare, and one that has just been made cannot have been closed
-meanwhile. What is read is bounded by the stream's buffer, what is written by the transport's: the
-slower side holds the other one up.
+Each request has a connection of its own: requests are rare, and a new connection cannot have been
+closed meanwhile, as a kept one can. Reads are bounded by the stream's buffer and writes by the
+transport's, so the slower side holds up the other.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked: ``target`` is the path with its query, ``headers`` go with a Host of the
-    server's; they say how the body is framed."""
+    """The head of a request."""
 
     method: bytes
+    # The path with its query.
     target: bytes
+    # Without Host and Connection, which the exchange adds; they say how the body is framed.
     headers: Headers
 
 
 class HttpExchange:
-    """A request that was sent but for its body, and its answer."""
+    """One request and its answer: ``begin``, then ``send_body`` beside ``head`` and ``body``."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float
@@ -58,7 +59,7 @@ class HttpExchange:
         await self._send(h11.EndOfMessage())
 
     async def head(self) -> h11.Response:
-        """The status and the headers of the answer."""
+        """The status and the headers of the answer; informational answers (1xx) are skipped."""
         while True:
             event = await self._next()
             if isinstance(event, h11.Response):
@@ -101,8 +102,8 @@ async def exchange(
     """A connection to the server at ``http://HOST:PORT``, or ``https`` where ``network`` secures
     connections, for one request.
 
-    ``timeout_s`` is how long the server may neither take nor say anything. Raises
-    ``ServerUnreachable`` where it takes no connection, or breaks it.
+    ``timeout_s`` is how long the server may neither read nor send anything. Raises
+    ``ServerUnreachable`` where it refuses or breaks the connection, ``ServerSilent`` on time-out.
     """
     split = urlsplit(url)
     loop = asyncio.get_running_loop()
@@ -125,4 +126,5 @@ async def exchange(
     except (OSError, h11.RemoteProtocolError) as error:
         raise ServerUnreachable(f"{url} does not answer: {error!r}") from error
     finally:
+        # The answer was read to its end, or is not wanted: nothing more is to be sent.
         transport.abort()

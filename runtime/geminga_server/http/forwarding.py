@@ -1,8 +1,8 @@
-"""Forwards HTTP requests to other servers as they come, and their answers back: both are streamed.
+"""Forwards HTTP requests to other servers, and their answers back; both are streamed.
 
-Redirects are followed, for clients may not reach where they lead. The first ``replay_bytes_max``
-bytes of a request's body are kept until the answer begins, to be sent again to where a redirect
-leads.
+Redirects are followed, because clients may not reach the servers that they lead to. The first
+``replay_bytes_max`` bytes of a request's body are kept until the answer begins, to be sent again
+after a redirect.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from geminga_server.http.server import Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 
-# What functions workers answer. As upstream's proxy has it: what follows such a word, or a plural's
-# s, goes with it.
+# Prefixes of the paths that functions workers answer. They match as in upstream's proxy, as text:
+# ``functions`` begins with ``function``.
 TO_WORKERS = tuple(
     f"/admin/{version}{word}"
     for version in ("", "v2/", "v3/")
     for word in ("function", "source", "sink", "worker")
 )
-# As for lookups.
+# As many as lookups follow.
 REDIRECTS_MAX = 10
 REDIRECTS = frozenset({307, 308})
-# Of one connection each (RFC 9110, 7.6.1), or set anew; what a proxy claims of its clients is its
-# own to say.
+# Headers of one connection only (RFC 9110, 7.6.1), those that are set anew, and those by which a
+# proxy names the client: a client must not set them itself.
 NOT_FORWARDED = frozenset(
     (
         *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
@@ -49,11 +49,12 @@ CHUNKED = (b"transfer-encoding", b"chunked")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardingLimits:
-    """How long a server may take to connect, and to neither take nor say anything; how much of a
-    request's body is kept."""
+    """Bounds of one forwarded request."""
 
     connect_timeout_s: float
+    # How long a server may neither read nor send anything.
     silence_timeout_s: float
+    # How much of a request's body is kept for a redirect.
     replay_bytes_max: int
 
 
@@ -78,7 +79,7 @@ class Forwarder(Service):
     async def forward(
         self, scope: Scope, receive: Receive, send: Send, urls: Sequence[str]
     ) -> None:
-        """Have the first of ``urls`` answer that takes the request; of these there is one."""
+        """Have the first of ``urls`` answer that accepts a connection; there is at least one."""
         answer, body = Answer(send), RequestBody(receive, self._limits.replay_bytes_max)
         request = forwarded_request(scope)
         try:
@@ -99,7 +100,7 @@ class Forwarder(Service):
             await answer.refuse(status, str(error))
 
     async def _follow(self, url: str, request: Request, body: RequestBody, answer: Answer) -> None:
-        """Ask at ``url``, then wherever a redirect leads."""
+        """Ask the server at ``url``, then those that redirects lead to."""
         for _ in range(REDIRECTS_MAX):
             location = await self._ask(url, request, body, answer)
             if location is None:
@@ -115,7 +116,7 @@ class Forwarder(Service):
     async def _ask(
         self, url: str, request: Request, body: RequestBody, answer: Answer
     ) -> str | None:
-        """Have one server answer; or where it redirects to."""
+        """Have one server answer. Returns where it redirects to, else None."""
         limits = self._limits
         async with exchange(
             self._network,
@@ -124,7 +125,8 @@ class Forwarder(Service):
             timeout_s=limits.silence_timeout_s,
         ) as asked:
             await asked.begin(request, urlsplit(url).netloc)
-            # Beside the answer, which may come before the body is through: a redirect, a refusal.
+            # While the answer is read, which may come before all of the body is sent: a redirect, a
+            # refusal.
             sending = self.spawn(_send_body(asked, body), name="forward a body")
             try:
                 head = await asked.head()
@@ -133,24 +135,25 @@ class Forwarder(Service):
                     await answer.hand_on(head, asked.body())
             finally:
                 sending.cancel()
-                await asyncio.wait({sending})  # the body is the next server's
+                await asyncio.wait({sending})  # only then may the body be read for the next server
         if location is not None:
             body.rewind()
         return location
 
 
 class RequestBody:
-    """The body of a request, as it comes; what came of it is kept for the next server."""
+    """The body of a request, as it arrives; its beginning is kept for another server."""
 
     def __init__(self, receive: Receive, kept_bytes_max: int) -> None:
         self._receive = receive
+        # What has arrived; None once it was more than may be kept.
         self._kept: list[bytes] | None = []
         self._kept_bytes = 0
         self._kept_bytes_max = kept_bytes_max
         self._is_complete = False
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """All of it, from its beginning."""
+        """The whole body, from its beginning."""
         for piece in list(self._kept or ()):
             yield piece
         while not self._is_complete:
@@ -160,18 +163,15 @@ class RequestBody:
             self._is_complete = not message.get("more_body", False)
             piece = message.get("body", b"")
             if piece:
-                self._keep(piece)
+                self._kept_bytes += len(piece)
+                if self._kept is not None and self._kept_bytes <= self._kept_bytes_max:
+                    self._kept.append(piece)
+                else:
+                    self._kept = None
                 yield piece
 
-    def _keep(self, piece: bytes) -> None:
-        self._kept_bytes += len(piece)
-        if self._kept is not None and self._kept_bytes <= self._kept_bytes_max:
-            self._kept.append(piece)
-        else:
-            self._kept = None
-
     def rewind(self) -> None:
-        """It will be sent once more. Raises ``ServerUnreachable`` where too much of it is gone."""
+        """The body will be sent again. Raises ``ServerUnreachable`` where it was not all kept."""
         if self._kept is None:
             raise ServerUnreachable(
                 f"a redirect came after {self._kept_bytes} bytes of the body, of which "
@@ -180,14 +180,14 @@ class RequestBody:
 
 
 class Answer:
-    """What the client gets."""
+    """The answer that the client gets."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._is_begun = False
 
     async def hand_on(self, head: h11.Response, pieces: AsyncIterator[bytes]) -> None:
-        """A server's answer, as it comes."""
+        """Pass a server's answer on, as it arrives."""
         self._is_begun = True
         await self._send(
             {
@@ -201,14 +201,15 @@ class Answer:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def refuse(self, status: int, reason: str) -> None:
-        """The own answer. Of one that has begun the client is told by its broken end."""
+        """Answer with an error of our own. An answer that has begun ends without its last piece,
+        which shows the client that it is broken."""
         log.info("request not forwarded", extra={"status": status, "reason": reason})
         if not self._is_begun:
             await refuse(self._send, status, reason)
 
 
 async def refuse(send: Send, status: int, reason: str) -> None:
-    """Answer with a reason, in the form that brokers use."""
+    """Answer with a status and a reason, in the form that brokers use."""
     body = json.dumps({"reason": reason}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -216,13 +217,13 @@ async def refuse(send: Send, status: int, reason: str) -> None:
 
 
 async def _send_body(asked: HttpExchange, body: RequestBody) -> None:
-    # What is wrong with the connection is found, and told, by who waits for the answer.
+    # Whatever is wrong with the connection, reading the answer fails as well, and reports it.
     with suppress(OSError, h11.LocalProtocolError, ServerUnreachable):
         await asked.send_body(body.pieces())
 
 
 def forwarded_request(scope: Scope) -> Request:
-    """The request of ``scope`` as it is forwarded."""
+    """The head of the request in ``scope`` as it is forwarded."""
     target = scope["raw_path"]
     if scope["query_string"]:
         target += b"?" + scope["query_string"]
@@ -235,7 +236,7 @@ def forwarded_request(scope: Scope) -> Request:
 
 
 def forwarded_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Those of ``headers`` that go from one side to the other."""
+    """The headers that are passed on, in either direction."""
     found = list(headers)
     named = [value for name, value in found if name.lower() == b"connection"]
     left_out = {word.strip().lower() for value in named for word in value.split(b",")}
@@ -247,7 +248,7 @@ def forwarded_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[byte
 
 
 def location_of(head: h11.Response) -> str | None:
-    """Where a redirect to another server leads; None for any other answer."""
+    """Where a redirect leads; None for any other answer."""
     if head.status_code not in REDIRECTS:
         return None
     return next(

@@ -1,7 +1,7 @@
 """REST requests from one server to another: bounded in time and size, redirects followed.
 
-They are rare beside what servers do for clients (an operator's request that concerns several
-brokers), so each takes a connection and a thread of its own, with what Python brings.
+They are rare (an operator's request that concerns several brokers), so each takes a connection and
+a thread of its own, and Python's own HTTP client does.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from urllib.parse import urljoin, urlsplit
 
 from geminga_server.errors import ServerStartError, ServerUnreachable
 
-# An operator waits longer for his answer; a broker that does not answer is found out by others.
+# Operators wait longer than this for an answer.
 CALL_TIMEOUT_S = 30.0
-# From a broker that does not lead to the leader, and from there to the chosen one; then one more,
-# should the bundle move at that moment.
+# From a broker to the leader, and from there to the chosen broker; then one more, should the bundle
+# move at that moment.
 REDIRECTS_MAX = 4
 # The largest answer is a list of all topics of a namespace: 100,000 of them take 6 MB.
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -29,28 +29,30 @@ _REDIRECTS = frozenset((301, 302, 307, 308))
 
 @dataclass(frozen=True, slots=True)
 class RestCall:
-    """What is asked of ``url``; within ``timeout_s`` seconds where it is given, else within those
-    of ``RestCalls``. Without ``follows_redirects`` a redirect is the answer."""
+    """One request."""
 
     method: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes = b""
+    # Seconds for all of it, redirects included; None: as many as ``RestCalls`` gives.
     timeout_s: float | None = None
+    # Without this, a redirect is the answer.
     follows_redirects: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RestAnswer:
-    """What was answered; ``location`` is where a redirect leads."""
+    """The answer to a request."""
 
     status: int
     body: bytes = b""
+    # Where a redirect leads.
     location: str | None = None
 
     @property
     def is_success(self) -> bool:
-        """Whether what was asked for was done."""
+        """Whether the request was carried out."""
         return 200 <= self.status < 300
 
     def json(self) -> object:
@@ -71,11 +73,11 @@ class RestAnswer:
 
 
 class RestCalls(Protocol):
-    """Asks other servers; the one way in which servers ask each other over REST."""
+    """Makes requests to other servers; servers make all their requests to each other so."""
 
     @property
     def prefers_tls(self) -> bool:
-        """Whether servers that serve HTTP and HTTPS are to be asked over HTTPS."""
+        """Whether servers that serve HTTP and HTTPS are asked over HTTPS."""
         ...
 
     async def call(self, call: RestCall) -> RestAnswer:
@@ -84,8 +86,8 @@ class RestCalls(Protocol):
 
 
 class HttpCalls:
-    """``RestCalls`` over HTTP and HTTPS. ``tls`` makes the context of each connection, in a thread:
-    it may read files; without it the system's authorities are trusted."""
+    """``RestCalls`` over HTTP and HTTPS. ``tls`` makes the context of each connection; it is called
+    in a thread, so it may read files. By default the system's authorities are trusted."""
 
     def __init__(
         self,
@@ -94,17 +96,13 @@ class HttpCalls:
         prefers_tls: bool = False,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
+        self.prefers_tls = prefers_tls
         self._tls = tls
-        self._prefers_tls = prefers_tls
         self._timeout_s = timeout_s
-
-    @property
-    def prefers_tls(self) -> bool:
-        """As ``RestCalls.prefers_tls``."""
-        return self._prefers_tls
 
     async def call(self, call: RestCall) -> RestAnswer:
         """As ``RestCalls.call``."""
+        # The server that is asked now, for errors.
         host = urlsplit(call.url).netloc
         timeout_s = self._timeout_s if call.timeout_s is None else call.timeout_s
         try:
@@ -118,7 +116,7 @@ class HttpCalls:
                     call = replace(call, url=urljoin(call.url, answer.location))
         except TimeoutError:
             raise ServerUnreachable(f"{host} did not answer in {timeout_s:g} s") from None
-        except (OSError, ServerStartError) as error:  # the latter: files of TLS cannot be used now
+        except (OSError, ServerStartError) as error:  # the latter: files of TLS cannot be used
             raise ServerUnreachable(f"{host} cannot be reached: {error}") from error
         raise ServerUnreachable(f"{host} redirects on and on: {call.url}")
 
@@ -139,6 +137,7 @@ class HttpCalls:
         try:
             connection.request(call.method, target, call.body or None, dict(call.headers))
             answer = connection.getresponse()
+            # One byte more than is allowed tells a longer answer from one that just fits.
             body = answer.read(ANSWER_BYTES_MAX + 1)
             if len(body) > ANSWER_BYTES_MAX:
                 raise OSError(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
@@ -150,20 +149,16 @@ class HttpCalls:
 
 
 class BrokerCalls:
-    """``RestCalls`` to the brokers of a cluster, of which each will do: the first of ``urls``
-    stands for all of them, and where one does not answer the next is asked. Requests to other
-    servers go where they say."""
+    """``RestCalls`` to any broker of a cluster: a request to the first of ``urls`` goes to another
+    one where that does not answer. Requests to other servers are passed on as they are."""
 
     def __init__(self, calls: RestCalls, urls: Sequence[str]) -> None:
+        self.prefers_tls = calls.prefers_tls
         self._calls = calls
+        # The URL by which callers mean any broker.
         self._named = urls[0]
-        # The one that answered last comes first.
+        # In the order of trying: the one that answered last comes first.
         self._urls = list(urls)
-
-    @property
-    def prefers_tls(self) -> bool:
-        """As ``RestCalls.prefers_tls``."""
-        return self._calls.prefers_tls
 
     async def call(self, call: RestCall) -> RestAnswer:
         """As ``RestCalls.call``. Raises ``ServerUnreachable`` where none answers."""
@@ -185,7 +180,7 @@ class BrokerCalls:
 
 
 class _NoCalls:
-    """A server that reaches no other: a broker alone in a test or a simulation."""
+    """The calls of a server that reaches no other: a single broker in a test or a simulation."""
 
     prefers_tls = False
 

@@ -38,11 +38,12 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# What is still being answered when the server closes gets this long.
+# Answers under way when the server closes get this long.
 CLOSE_TIMEOUT_S = 1.0
+# Connections that wait to be accepted, and how long an idle one is kept.
 BACKLOG = 128
 KEEP_ALIVE_S = 75
-# What ``part_app`` serves to machines that ask every few seconds (``RequestLog``).
+# Paths of ``part_app`` that machines poll every few seconds (``RequestLog``).
 ROUTINE_PATHS = frozenset({"/health", "/metrics", "/metrics/"})
 # How often the Date header is renewed.
 TICK_S = 1.0
@@ -51,10 +52,10 @@ TICK_S = 1.0
 class HttpServer(Service):
     """Answers HTTP/1.1 on ``host:port`` (0: any free port) with ``app`` while it is open.
 
-    Of ``connections_max`` connections those that are idle make room for new ones. Raises
-    ``ServerStartError`` where the address cannot be had. ``metrics`` show the connections while it
-    is open. ``beside`` is an open server of the same process: its bound and its metrics hold for
-    both together. ``routine_paths`` are asked for all the time (``RequestLog``). With ``tls`` it is
+    At most ``connections_max`` connections are open; idle ones make room for new ones. Opening
+    raises ``ServerStartError`` where it cannot listen there. ``metrics`` show the connections while
+    it is open. ``beside`` is an open server of the same process: its bound and its metrics hold for
+    both together. ``routine_paths`` are polled all the time (``RequestLog``). With ``tls`` it is
     HTTPS. Closing takes no new connections, lets answers under way finish for a second, then cuts
     them off.
     """
@@ -90,10 +91,15 @@ class HttpServer(Service):
         return int(self._socket.getsockname()[1])
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        listening = _listen(self._host, self._wanted_port)
+        try:
+            listening = socket.create_server(
+                (self._host, self._wanted_port), family=family_of(self._host), backlog=BACKLOG
+            )
+        except OSError as error:
+            raise ServerStartError(cannot_listen(self._host, self._wanted_port, error)) from error
         stack.callback(listening.close)
         self._socket = listening
-        # Imported with uvicorn: 60 ms, while other things can go on.
+        # Imports uvicorn, which takes 60 ms: not before the server is opened.
         from geminga_server.http.connections import HttpConnections  # noqa: PLC0415
 
         shared = self._beside._connections if self._beside is not None else None  # noqa: SLF001 - one of us
@@ -103,6 +109,7 @@ class HttpServer(Service):
             self._metrics.register(collect)
             stack.callback(self._metrics.unregister, collect)
         server = _make_server(self._app, connections, self._tls)
+        # The first tick makes the headers that every answer carries.
         await server.on_tick(0)
         await server.startup(sockets=[listening])
         stack.push_async_callback(self._shut, server, listening)
@@ -118,15 +125,16 @@ class HttpServer(Service):
             for task in list(state.tasks):
                 task.cancel()
             await asyncio.gather(*state.tasks, return_exceptions=True)
+        # Connections that were not being answered, or whose client does not take its answer.
         for connection in list(state.connections):
             connection.transport.abort()
 
 
 class RequestLog:
-    """ASGI middleware: one event for each request, when its answer is complete.
+    """ASGI middleware: logs one event for each request, when its answer is complete.
 
-    Health checks and scrapes come every few seconds, for ever: requests of ``routine_paths`` that
-    went well are events of level DEBUG.
+    Health checks and scrapes come every few seconds: requests of ``routine_paths`` that went well
+    are logged at level DEBUG.
     """
 
     def __init__(
@@ -137,13 +145,13 @@ class RequestLog:
         self._routine_paths = routine_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, and look at the status that goes out."""
+        """Pass the request on, and note the status of the answer."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 0  # nothing was answered: the client went away
+        status = 0  # stays so if the client goes away before the answer
 
-        async def send_and_look(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -151,34 +159,24 @@ class RequestLog:
 
         begun_s = self._clock.monotonic()
         try:
-            await self._app(scope, receive, send_and_look)
+            await self._app(scope, receive, send_and_note)
         except BaseException:
-            status = status or 500  # uvicorn's answer, also when it was cut off
+            status = status or 500  # what uvicorn answers then, also to a request that is cut off
             raise
         finally:
             duration_s = self._clock.monotonic() - begun_s
             is_routine = scope["path"] in self._routine_paths and 200 <= status < 400
             level = logging.DEBUG if is_routine else logging.INFO
-            log.log(level, "http request", extra=_facts(scope, status, duration_s))
-
-
-def _facts(scope: Scope, status: int, duration_s: float) -> dict[str, object]:
-    principal: Principal = scope.get("state", {}).get("principal") or ANONYMOUS
-    raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-    return {
-        "method": scope["method"],
-        "path": raw_path.decode("latin-1"),
-        "status": status,
-        "duration_ms": round(duration_s * 1000, 3),
-        "principal": principal.role or "anonymous",
-    }
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port), family=family_of(host), backlog=BACKLOG)
-    except OSError as error:
-        raise ServerStartError(cannot_listen(host, port, error)) from error
+            principal: Principal = scope.get("state", {}).get("principal") or ANONYMOUS
+            raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+            facts = {
+                "method": scope["method"],
+                "path": raw_path.decode("latin-1"),
+                "status": status,
+                "duration_ms": round(duration_s * 1000, 3),
+                "principal": principal.role or "anonymous",
+            }
+            log.log(level, "http request", extra=facts)
 
 
 def _make_server(app: AsgiApp, connections: HttpConnections, tls: SSLContext | None) -> Server:
@@ -201,13 +199,14 @@ def _make_server(app: AsgiApp, connections: HttpConnections, tls: SSLContext | N
         timeout_keep_alive=KEEP_ALIVE_S,
     )
     config.load()
-    config.ssl = tls  # uvicorn's own would be made of files, once
+    config.ssl = tls  # uvicorn would read files, once, and never again
     server = Server(config)
     server.lifespan = config.lifespan_class(config)
     return server
 
 
 async def _renew_date(server: Server) -> None:
+    # uvicorn's own loop does this, and nine other times a second nothing.
     while True:
         await asyncio.sleep(TICK_S)
         await server.on_tick(0)

@@ -1,8 +1,8 @@
-"""What server parts count and how it is shown: durations, rates, and Prometheus's text format.
+"""Metrics of server parts and their exposition to Prometheus.
 
 A part counts in plain attributes, durations in ``Durations`` and ``Histogram``; a ``Meter`` makes
 rates of counters. ``PartMetrics`` shows them at ``/metrics``, and ``exposition`` writes the text
-where there is too much for prometheus_client.
+where there are too many samples for prometheus_client.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""Token buckets: so much in a time, taken at once or bit by bit; messages, bytes, or both. Pure.
+"""Token buckets: limits on messages, bytes, or both in a period.
 
 A bucket is full at first and fills up continuously. More may be taken than it holds (a batch, a
-large message): the rest is owed, and paid back before anything else. Who may go on when is its
-user's choice: dispatchers wait until there is a token, publishers only until none is owed.
+large message): the rest is owed, and paid back before anything else. Users choose how long they
+wait: dispatchers until there is a token, publishers only until none is owed.
 """
 
 from __future__ import annotations
 
 import math
 
-# Less than this is what arithmetic of floats leaves over or loses.
+# Differences below this are errors of floating-point arithmetic.
 ROUNDING = 1e-6
 ANY_NUMBER = math.inf
 
 
 class TokenBucket:
-    """``count`` tokens for each ``period_s``, which is also the most that it holds."""
+    """``count`` tokens for each ``period_s``; the bucket holds at most ``count``."""
 
     __slots__ = ("_capacity", "_filled_at_s", "_rate", "_tokens")
 
@@ -23,44 +23,46 @@ class TokenBucket:
         assert count > 0
         assert period_s > 0
         self._capacity = float(count)
+        # Tokens per second.
         self._rate = count / period_s
+        # How many there were at ``_filled_at_s``; negative: so many were owed.
         self._tokens = float(count)
         self._filled_at_s = now_s
 
     @classmethod
     def limiting(cls, count: int, period_s: float, now_s: float) -> TokenBucket | None:
-        """The bucket for a limit as policies write it: None, nothing to count, for 0 and below."""
+        """The bucket for a limit as policies write it; None for 0 and below: there is no limit."""
         return cls(count, period_s, now_s) if count > 0 else None
 
     def available(self, now_s: float) -> int:
-        """How many whole ones there are; below 0: so many are owed."""
+        """How many whole tokens there are; negative: so many are owed."""
         return math.floor(self._fill(now_s) + ROUNDING)
 
     def _fill(self, now_s: float) -> float:
-        # A clock that went back brings nothing, and takes nothing away.
+        # A clock that went back adds no tokens, and takes none away.
         elapsed_s = max(0.0, now_s - self._filled_at_s)
         self._tokens = min(self._tokens + elapsed_s * self._rate, self._capacity)
         self._filled_at_s = now_s
         return self._tokens
 
     def take(self, count: float, now_s: float) -> None:
-        """Take ``count`` tokens, though there be fewer."""
+        """Take ``count`` tokens, even if there are fewer."""
         self._tokens = self._fill(now_s) - count
 
     def wait_s(self, now_s: float, *, until: int) -> float:
-        """How long until there are so many; until 0: until none is owed."""
+        """Seconds until there are ``until`` tokens; 0: until none is owed."""
         return max(0.0, (until - self._fill(now_s)) / self._rate)
 
     def change(self, count: float, period_s: float, now_s: float) -> None:
-        """From now on so many for so long; what there is stays."""
+        """Change the limit to ``count`` for each ``period_s``; the tokens that there are stay."""
         self._fill(now_s)
         self._capacity = float(count)
         self._rate = count / period_s
 
 
 class TokenBuckets:
-    """Messages and bytes for each ``period_s``, each with a bucket of its own where it is limited:
-    0 and below is any number. One of them is."""
+    """Limits on messages and on bytes for each ``period_s``, of which at least one is set; 0 and
+    below: no limit."""
 
     __slots__ = ("_bytes", "_messages")
 
@@ -69,26 +71,26 @@ class TokenBuckets:
         self._bytes = TokenBucket.limiting(size_bytes, period_s, now_s)
 
     def available(self, now_s: float) -> tuple[float, float]:
-        """How many whole messages and bytes there are; below 0: so many are owed."""
+        """How many messages and bytes there are tokens for; negative: so many are owed."""
         return (
             ANY_NUMBER if self._messages is None else self._messages.available(now_s),
             ANY_NUMBER if self._bytes is None else self._bytes.available(now_s),
         )
 
     def take(self, messages: int, size_bytes: int, now_s: float) -> None:
-        """Take so many, though there be fewer."""
+        """Take so many of both, even if there are fewer."""
         if self._messages is not None:
             self._messages.take(messages, now_s)
         if self._bytes is not None:
             self._bytes.take(size_bytes, now_s)
 
     def wait_s(self, now_s: float, *, until: int) -> float:
-        """How long until there are so many of both; until 0: until none is owed."""
+        """Seconds until there are ``until`` tokens of both; 0: until none is owed."""
         buckets = (self._messages, self._bytes)
         return max(each.wait_s(now_s, until=until) for each in buckets if each is not None)
 
     def change(self, messages: float, size_bytes: float, period_s: float, now_s: float) -> None:
-        """From now on so many for so long of what is limited; what there is stays."""
+        """Change those limits that are set; the tokens that there are stay."""
         if self._messages is not None:
             self._messages.change(messages, period_s, now_s)
         if self._bytes is not None:

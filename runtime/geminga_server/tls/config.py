@@ -1,4 +1,4 @@
-"""What servers are told of TLS, and the contexts that handshakes are made with, from PEM files."""
+"""Settings of TLS for servers and their clients, and the contexts made of them, from PEM files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """What a server is told of TLS. Files are in PEM form. Raises ``ValueError`` for settings that
-    make no sense together."""
+    """The TLS settings of a server. Files are in PEM form. Raises ``ValueError`` for settings that
+    contradict each other."""
 
     certificate_file: Annotated[str, Upstream("tlsCertificateFilePath")] = ""
     """The server's certificate, with those between it and the authority; empty: no TLS."""
@@ -38,7 +38,7 @@ class TlsConfig:
     ciphers: Annotated[tuple[str, ...], Upstream("tlsCiphers")] = ()
     """The ciphers of TLSv1.2, by OpenSSL's names; empty: Python's choice."""
     refresh_s: Annotated[float, Gt(0), Upstream("tlsCertRefreshCheckDurationSec")] = 300.0
-    """How often it is looked whether the files have changed."""
+    """How often the files are checked for changes."""
 
     def __post_init__(self) -> None:
         others = (self.key_file, self.trust_file, self.require_client_certificate)
@@ -52,25 +52,27 @@ class TlsConfig:
 
     @property
     def is_on(self) -> bool:
-        """Whether TLS is served."""
+        """Whether the server speaks TLS."""
         return bool(self.certificate_file)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that are named."""
+        """The files that the settings name."""
         return tuple(filter(None, (self.certificate_file, self.key_file, self.trust_file)))
 
     def server_context(self) -> SSLContext:
-        """What handshakes are made with, from the files as they are now.
+        """The context of handshakes, made from the files as they are now.
 
         Reads files. Raises ``ServerStartError`` where one cannot be used.
         """
         import ssl  # noqa: PLC0415 - as above
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # There are only two, so a lowest and a highest one say it all.
         versions = sorted(self.protocols) or ["TLSv1.2", "TLSv1.3"]
         context.minimum_version = ssl.TLSVersion[versions[0].replace(".", "_")]
         context.maximum_version = ssl.TLSVersion[versions[-1].replace(".", "_")]
+        # The setting that is used now, for the error.
         what = "ciphers"
         try:
             if self.ciphers:
@@ -97,7 +99,7 @@ class TlsConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieClientTlsConfig:
     """How a server secures its connections to bookies. Files are in PEM form, and read for each
-    connection. Raises ``ValueError`` for settings that make no sense together."""
+    connection. Raises ``ValueError`` for settings that contradict each other."""
 
     trust_file: Annotated[str, Upstream("bookkeeperTLSTrustCertsFilePath")] = ""
     """The certificates of the authorities that sign those of bookies; empty: connections to bookies
@@ -115,7 +117,7 @@ class BookieClientTlsConfig:
 
     @property
     def maker(self) -> Callable[[], SSLContext] | None:
-        """What makes the context of each connection; None where connections are not secured."""
+        """Makes the context of each connection; None where connections are not secured."""
         return self.context if self.is_on else None
 
     @property
@@ -124,7 +126,7 @@ class BookieClientTlsConfig:
         return bool(self.trust_file)
 
     def context(self) -> SSLContext:
-        """What a connection is made with, from the files as they are now.
+        """The context of a connection, made from the files as they are now.
 
         Reads files. Raises ``ServerStartError`` where one cannot be used.
         """
@@ -149,7 +151,7 @@ class BrokerClientTlsConfig:
     """Take a broker's certificate only where it is for the host that the broker is asked at."""
 
     def context(self) -> SSLContext:
-        """What a connection is made with, from the files as they are now.
+        """The context of a connection, made from the files as they are now.
 
         Reads files. Raises ``ServerStartError`` where one cannot be used.
         """
@@ -157,7 +159,7 @@ class BrokerClientTlsConfig:
 
 
 class ClientFiles(Protocol):
-    """What settings say of connections to other servers; a file that is not named is empty."""
+    """The settings that all config classes for connections to other servers have in common."""
 
     @property
     def trust_file(self) -> str:
@@ -166,12 +168,12 @@ class ClientFiles(Protocol):
 
     @property
     def certificate_file(self) -> str:
-        """The certificate that the servers are shown."""
+        """The certificate that the servers are shown; empty: none."""
         ...
 
     @property
     def key_file(self) -> str:
-        """Its key; empty: it stands in the file of the certificate."""
+        """Its key; empty: it is in the file of the certificate."""
         ...
 
     @property
@@ -190,7 +192,7 @@ def context_at_start(settings: str, files: ClientFiles) -> SSLContext:
 
 
 def client_context(files: ClientFiles) -> SSLContext:
-    """What a server makes a connection to another one with, from the files as they are now.
+    """The context of a connection to another server, made from the files as they are now.
 
     Reads files. Raises ``OSError`` or ``ValueError`` where one cannot be used.
     """

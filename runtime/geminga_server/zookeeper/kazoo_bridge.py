@@ -1,9 +1,9 @@
-"""Carries what kazoo's thread learns to the event loop, and nothing the other way.
+"""Carries what kazoo's thread learns to the event loop; nothing goes the other way.
 
-kazoo asks its "handler" for everything it needs of threads. The stock handler runs completions on
-one worker thread and watches on another, so a watch may be seen before or after an answer that
-was read before it. This handler has no workers: every answer, watch and session event goes, in
-the order in which the connection read it, into one queue that the event loop empties. One
+kazoo gets everything that has to do with threads from its "handler". The stock handler runs
+completions on one worker thread and watches on another, so a watch may be called before or after an
+answer that was read before it. This handler has no workers: every answer, watch and session event
+goes, in the order in which the connection read it, into one queue that the event loop empties. One
 wake-up of the loop serves everything that arrived meanwhile.
 """
 
@@ -29,56 +29,47 @@ class KazooTimeout(Exception):
 
 
 class Posting(Protocol):
-    """Something kazoo hands us to be called: a function and its arguments."""
+    """Something that kazoo wants to be called: ``kazoo.protocol.states.Callback``."""
 
-    @property
-    def func(self) -> Callable[..., object]:
-        """What to call."""
-        ...
-
-    @property
-    def args(self) -> tuple[object, ...]:
-        """With what."""
-        ...
+    func: Callable[..., object]
+    args: tuple[object, ...]
 
 
 class Answer:
     """One value or error that kazoo sets, once, on its own thread.
 
-    Functions linked to it are called by whoever sets it, on that thread; they must only post.
+    Functions linked to it are called on the thread that sets it; they must only post. The names are
+    those of kazoo's ``AsyncResult``.
     """
 
-    __slots__ = ("_error", "_is_ready", "_linked", "_lock", "_value")
+    __slots__ = ("_is_ready", "_linked", "_lock", "_value", "exception")
 
     def __init__(self) -> None:
         self._value: object = None
-        self._error: BaseException | None = None
+        # The error, if that is the answer.
+        self.exception: BaseException | None = None
         self._is_ready = False
         self._linked: list[Callable[[Answer], object]] = []
+        # Guards the moment of becoming ready: the loop may link a function in it.
         self._lock = threading.Lock()
 
-    @property
-    def exception(self) -> BaseException | None:
-        """The error, if that is the answer."""
-        return self._error
-
     def set(self, value: object = None) -> None:
-        """The answer is ``value``."""
+        """Answer with ``value``."""
         self._settle(value, None)
 
     def set_exception(self, error: BaseException) -> None:
-        """The answer is an error."""
+        """Answer with an error."""
         self._settle(None, error)
 
     def get(self) -> object:
-        """The value; raises the error. Never waits: only linked functions ask."""
+        """The value; raises the error. Never waits: only linked functions may call it."""
         assert self._is_ready
-        if self._error is not None:
-            raise self._error
+        if self.exception is not None:
+            raise self.exception
         return self._value
 
     def rawlink(self, function: Callable[[Answer], object]) -> None:
-        """Call ``function`` with this answer when it is there, now if it is there already."""
+        """Call ``function`` with this answer once it is set; now if it is set already."""
         with self._lock:
             if not self._is_ready:
                 self._linked.append(function)
@@ -89,7 +80,7 @@ class Answer:
         with self._lock:
             if self._is_ready:  # kazoo sets an error twice when its socket pair is gone
                 return
-            self._value, self._error, self._is_ready = value, error, True
+            self._value, self.exception, self._is_ready = value, error, True
             linked, self._linked = self._linked, []
         for function in linked:
             function(self)
@@ -100,10 +91,10 @@ class Connection:
     requests, cost one system call.
 
     kazoo reads a length, then so many bytes, and asks before each read whether there is something
-    to read; what stands in the buffer answers both. Gets and creates cost 2.1x less CPU for it
-    (``pending`` is what kazoo asks an SSL socket for the same reason). What it sends is kept until
-    it has nothing else to do (``LoopHandler.select``) or there is much of it: 150 gets at a time
-    cost 1.25x less CPU for that.
+    to read; the buffer answers both. Gets and creates cost 2.1x less CPU for it (kazoo asks SSL
+    sockets for ``pending`` for the same reason). What it sends is kept until it has nothing else to
+    do (``LoopHandler.select``) or until there is much of it: 150 gets at a time cost 1.25x less CPU
+    for that.
     """
 
     READ_BYTES = 65_536
@@ -114,7 +105,9 @@ class Connection:
     ) -> None:
         self._sock = sock
         self._timeout_ms = None if timeout_s is None else timeout_s * 1000
+        # Called, on kazoo's thread, when the server has sent something.
         self._on_heard = on_heard
+        # Read from the socket; what lies before ``_start`` was given to kazoo.
         self._buffer = b""
         self._start = 0
         self._unsent = bytearray()
@@ -150,13 +143,10 @@ class Connection:
             try:
                 unsent = unsent[self._sock.send(unsent) :]
             except BlockingIOError:
-                self._wait_for_room()
-
-    def _wait_for_room(self) -> None:
-        poller = select.poll()
-        poller.register(self._sock, select.POLLOUT)
-        if not poller.poll(self._timeout_ms):
-            raise KazooTimeout("the server takes nothing")
+                poller = select.poll()
+                poller.register(self._sock, select.POLLOUT)
+                if not poller.poll(self._timeout_ms):
+                    raise KazooTimeout("the server takes nothing") from None
 
     def fileno(self) -> int:
         """The descriptor to poll."""
@@ -172,20 +162,20 @@ class Connection:
 
 
 class Waker:
-    """Both ends of the pair over which the loop tells kazoo's thread of requests to send.
+    """Both ends of the socket pair by which the loop wakes kazoo's thread to send requests.
 
-    kazoo writes one byte for each request and takes one for each it sends. Here a byte is only
-    really written for the first of many, so the writer, our event loop, never blocks on a pair
-    that is full.
+    kazoo writes one byte for each request and takes one for each that it sends. Here a byte is only
+    written for the first of many, so the writer, our event loop, never blocks on a full pair.
     """
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
+        # Requests announced and not taken. One byte is in the pair exactly while it is above 0.
         self._count = 0
         self._lock = threading.Lock()
 
     def pending(self) -> int:
-        """How many requests are announced."""
+        """How many requests are announced and not taken."""
         return self._count
 
     def send(self, _byte: bytes) -> int:
@@ -207,7 +197,7 @@ class Waker:
         return b"\0"
 
     def flush(self) -> None:
-        """Nothing: an announcement is made at once."""
+        """Do nothing: announcements are written at once."""
 
     def fileno(self) -> int:
         """The descriptor to poll; readable while requests are announced."""
@@ -229,14 +219,18 @@ class LoopHandler:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        # Calls for the loop to make, in the order of posting.
         self._posted: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        # The loop was woken and has not begun to deliver.
         self._is_wake_up_due = False
         self._is_detached = False
+        # kazoo reads this one.
         self.running = False
-        # When the server last said anything, in the clock's monotonic seconds. A connection that
+        # When the server last sent anything, in the clock's monotonic seconds. A connection that
         # was accepted is no sign that the session lives, so this outlives connections.
         self.heard_at_s = clock.monotonic()
-        # How far the newest attempt to connect has come, in words. kazoo looks up the address.
+        # How far the newest attempt to connect has come, in words. kazoo looks up the address
+        # before it asks for a connection.
         self.progress = "no address of it was found yet"
 
     # --- from any thread to the loop ---------------------------------------------------------
@@ -249,13 +243,13 @@ class LoopHandler:
         self._is_wake_up_due = True
         try:
             self._loop.call_soon_threadsafe(self._deliver)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed, and everything that waited with it
             self._is_detached = True
 
     def post_when_ready(
         self, answer: Answer, function: Callable[..., object], *args: object
     ) -> None:
-        """Have the loop call ``function(*args, answer)`` once the answer is there."""
+        """Have the loop call ``function(*args, answer)`` once the answer is set."""
         answer.rawlink(lambda settled: self.post(function, *args, settled))
 
     def detach(self) -> None:
@@ -264,7 +258,7 @@ class LoopHandler:
         self._posted.clear()
 
     def _deliver(self) -> None:
-        # First, so that what is posted while we deliver is seen below or wakes us again.
+        # First, so that a call posted during the delivery is made below or wakes the loop again.
         self._is_wake_up_due = False
         posted = self._posted
         while posted and not self._is_detached:
@@ -274,7 +268,7 @@ class LoopHandler:
     # --- what kazoo asks of a handler --------------------------------------------------------
 
     def start(self) -> None:
-        """kazoo begins: no thread of ours is needed."""
+        """kazoo begins; no thread of ours is needed."""
         self.running = True
 
     def stop(self) -> None:
@@ -286,11 +280,11 @@ class LoopHandler:
         return Answer()
 
     def dispatch_callback(self, callback: Posting) -> None:
-        """kazoo saw a watch fire."""
+        """A watch fired."""
         self.post(callback.func, *callback.args)
 
     def event_object(self) -> threading.Event:
-        """kazoo's connection thread waits on these."""
+        """An event that kazoo's connection thread waits for."""
         return threading.Event()
 
     def lock_object(self) -> threading.Lock:
@@ -325,10 +319,11 @@ class LoopHandler:
             raise
         self.progress = f"{where} was reached and says nothing"
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Connection(sock, timeout, self._hear)
 
-    def _hear(self) -> None:
-        self.heard_at_s = self._clock.monotonic()
+        def heard() -> None:
+            self.heard_at_s = self._clock.monotonic()
+
+        return Connection(sock, timeout, heard)
 
     def select(
         self,

@@ -13,6 +13,8 @@ from geminga_server.zookeeper.kazoo_bridge import Answer, LoopHandler
 
 log = logging.getLogger(__name__)
 
+# Seconds between attempts to connect: the first pause, which kazoo doubles, and the longest. Well
+# below a session's time-out, so that a connection that is lost for a moment costs no session.
 RECONNECT_FIRST_S = 0.05
 RECONNECT_LIMIT_S = 0.5
 
@@ -93,9 +95,9 @@ class Client(Protocol):
 
 
 def connect_kazoo(hosts: str, session_timeout_s: float, handler: LoopHandler) -> Client:
-    """A kazoo client that connects for ever, says nothing, and answers through ``handler``."""
+    """A kazoo client that tries to connect without end and answers through ``handler``."""
     quiet = log.getChild("kazoo")
-    quiet.setLevel(logging.ERROR)  # what its warnings tell, this module tells once
+    quiet.setLevel(logging.ERROR)  # ``session`` logs, once each, what kazoo's warnings repeat
     reconnect = KazooRetry(
         max_tries=-1,
         delay=RECONNECT_FIRST_S,
@@ -113,7 +115,7 @@ def connect_kazoo(hosts: str, session_timeout_s: float, handler: LoopHandler) ->
 
 
 def stop_client(client: Client) -> None:
-    """End the client's session and thread; waits for them, so never call it on the loop."""
+    """End the client's session and thread. Waits for them: not to be called on the loop."""
     try:
         client.stop()
         client.close()

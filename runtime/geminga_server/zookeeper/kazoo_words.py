@@ -1,6 +1,6 @@
-"""kazoo's words and ours: states, errors, stats, operations. The only module that imports kazoo.
+"""Translates kazoo's states, errors, stats and operations to ours and back.
 
-Nothing here waits or keeps anything; ``zookeeper`` has the session, ``kazoo_bridge`` the thread.
+Nothing here waits or keeps anything; ``session`` has the session, ``kazoo_bridge`` the thread.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class KazooStat(Protocol):
 
 
 def session_state(kazoo_state: str) -> SessionState:
-    """What kazoo's state means to us: ``LOST`` is only ever said when a session is over."""
+    """Our state for kazoo's. kazoo says ``LOST`` only when a session is over."""
     return {
         KazooState.CONNECTED: SessionState.CONNECTED,
         KazooState.SUSPENDED: SessionState.SUSPENDED,
@@ -69,7 +69,7 @@ def is_dead(keeper_state: str) -> bool:
 
 
 def coordination_error(error: BaseException, path: str) -> CoordinationError:
-    """Our word for what kazoo said about a request for ``path``."""
+    """Our error for kazoo's about a request for ``path``."""
     match error:
         case NoNodeError():
             return NodeMissing(path)
@@ -124,7 +124,7 @@ def parents(path: str) -> list[str]:
 
 
 def add_operation(builder: TransactionBuilder, operation: Operation) -> None:
-    """Say ``operation`` in kazoo's words."""
+    """Add ``operation`` to kazoo's transaction."""
     match operation:
         case Create(path, value, is_ephemeral):
             builder.create(path, value, ephemeral=is_ephemeral)

@@ -1,8 +1,8 @@
-"""What a part asks ZooKeeper: held while there is no connection, sent in order, answered or failed.
+"""Requests to ZooKeeper: held while there is no connection, sent in order, answered or failed.
 
 Every request has a deadline. While there is no connection, or too many requests are on the way,
 they are held here and sent, in order, when there is room. Nothing here knows of sessions:
-``zookeeper`` says when there is a connection, and when everything that waits is to fail.
+``session`` reports when there is a connection, and when all requests must fail.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 
 from geminga_runtime.coordination import (
@@ -25,52 +26,39 @@ from geminga_server.zookeeper.kazoo_words import coordination_error
 # More than this on the way only makes the server's queue longer (its own limit is 1000 for all).
 REQUESTS_IN_FLIGHT_MAX = 128
 # Requests held back while there is no connection or too many are on the way. A broker that loads
-# 10,000 topics at once asks about this many questions; more waiting than that is a mistake.
+# 10,000 topics at once makes about this many; more than that are a mistake.
 REQUESTS_HELD_MAX = 65_536
-# A part that ends has a second or two for all of it. So long it waits for an answer that says
-# whether there is still a ZooKeeper: less than the second that some give each step of their end.
+# A part that ends has a second or two for all of it. It waits so long for an answer that shows
+# whether there is still a ZooKeeper: less than the second that some parts give each step.
 HURRIED_S = 0.75
-# Then the session counts as over: who tries again after a lost connection shall not, now.
+# Said with ``SessionExpired``: callers that try again after ``ConnectionLost`` must not do so now.
 GIVEN_UP = "ZooKeeper does not answer, and this process ends"
 
 
+@dataclass(slots=True, eq=False)
 class _Request:
-    """One question: how to send it, who waits for the answer, and until when (the loop's time)."""
-
-    __slots__ = ("deadline_s", "future", "path", "send")
-
-    def __init__(
-        self,
-        path: str,
-        send: Callable[[Client], Answer],
-        future: asyncio.Future[object],
-        deadline_s: float,
-    ) -> None:
-        self.path = path
-        self.send = send
-        self.future = future
-        self.deadline_s = deadline_s
-
-    def succeed(self, value: object) -> None:
-        if not self.future.done():
-            self.future.set_result(value)
+    path: str
+    # Hands the request to kazoo.
+    send: Callable[[Client], Answer]
+    # Has the answer.
+    future: asyncio.Future[object]
+    # By the loop's time.
+    deadline_s: float
 
     def fail(self, error: CoordinationError) -> None:
         if not self.future.done():
             self.future.set_exception(error)
 
 
+@dataclass(slots=True, eq=False)
 class Watch:
-    """Calls ``on_change`` once, and only for somebody who was told that the watch is set."""
+    """Calls ``on_change`` once, if the request that set the watch was answered."""
 
-    __slots__ = ("asked_by", "on_change")
-
-    def __init__(self, on_change: OnChange) -> None:
-        self.on_change = on_change
-        self.asked_by: asyncio.Future[object] | None = None
+    on_change: OnChange
+    asked_by: asyncio.Future[object] | None = None
 
     def __call__(self, _event: object) -> None:
-        """kazoo's call, on the loop."""
+        """The node changed, or the connection broke; kazoo calls this, on the loop."""
         future = self.asked_by
         if future is None or not future.done() or future.cancelled() or future.exception():
             return
@@ -79,17 +67,19 @@ class Watch:
 
 
 class Requests:
-    """Those of one part, over all its sessions; each is answered or fails in ``timeout_s``."""
+    """The requests of one part, over all its sessions."""
 
     def __init__(self, timeout_s: float) -> None:
+        # Each request is answered or fails within so many seconds.
         self.timeout_s = timeout_s
-        # Whether an answer failed to come while the part ended: there will be none.
+        # An answer failed to come while the part ended: every request fails from now on.
         self.is_given_up = False
         self._is_hurried = False
         self._is_closed = False
         # Where requests are sent now; None while there is no connection.
         self._connection: tuple[Client, LoopHandler] | None = None
-        # Both in the order of asking, which is that of their deadlines: one timer is enough.
+        # Both in the order of the requests, which is that of their deadlines: one timer, for the
+        # first that has no answer, is enough.
         self._in_flight: dict[_Request, None] = {}
         self._held: deque[_Request] = deque()
         self._deadline: asyncio.TimerHandle | None = None
@@ -110,8 +100,9 @@ class Requests:
         elif len(self._held) >= REQUESTS_HELD_MAX:
             request.fail(ConnectionLost(f"{REQUESTS_HELD_MAX} requests wait for ZooKeeper already"))
         else:
+            # Through the queue even while there is a connection: requests keep their order.
             self._held.append(request)
-            self._watch_deadlines()
+            self._set_deadline_timer()
             self._send_held()
         return request.future
 
@@ -121,21 +112,24 @@ class Requests:
         self._send_held()
 
     def disconnected(self) -> None:
-        """There is none: hold what is asked."""
+        """The connection is gone: hold requests. kazoo fails those on the way."""
         self._connection = None
 
     def hurry(self) -> None:
-        """The part ends: wait ``HURRIED_S`` for each answer, and for none at all after the first
-        that does not come."""
+        """The part ends: wait ``HURRIED_S`` for each answer, and for no answer at all once one has
+        failed to come."""
         self._is_hurried = True
         self.timeout_s = min(self.timeout_s, HURRIED_S)
         limit_s = asyncio.get_running_loop().time() + self.timeout_s
         for request in chain(self._in_flight, self._held):
             request.deadline_s = min(request.deadline_s, limit_s)
-        self._watch_deadlines(anew=True)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._set_deadline_timer()
 
     def fail_all(self, error_type: type[CoordinationError], why: str) -> None:
-        """Fail everything that waits."""
+        """Fail all requests that have no answer."""
         waiting = [*self._in_flight, *self._held]
         self._in_flight.clear()
         self._held.clear()
@@ -143,7 +137,7 @@ class Requests:
             request.fail(error_type(f"{why}, before the answer for {request.path}"))
 
     def close(self) -> None:
-        """Fail everything that waits, and whatever is still asked."""
+        """Fail all requests that have no answer, and those still to come."""
         self._is_closed = True
         if self._deadline is not None:
             self._deadline.cancel()
@@ -163,33 +157,30 @@ class Requests:
     def _answered(self, request: _Request, answer: Answer) -> None:
         self._in_flight.pop(request, None)
         error = answer.exception
-        if error is None:
-            request.succeed(answer.get())
-        else:
+        if error is not None:
             request.fail(coordination_error(error, request.path))
+        elif not request.future.done():  # else the answer came too late
+            request.future.set_result(answer.get())
         if self._held:
             self._send_held()
 
-    def _watch_deadlines(self, *, anew: bool = False) -> None:
-        """Have a timer for the request that waits longest."""
+    def _set_deadline_timer(self) -> None:
+        """Have a timer for the oldest request that has no answer, unless there is a timer."""
         if self._deadline is not None:
-            if not anew:
-                return
-            self._deadline.cancel()
-            self._deadline = None
+            return
         for request in chain(self._in_flight, self._held):
             if not request.future.done():
                 loop = asyncio.get_running_loop()
-                self._deadline = loop.call_at(request.deadline_s, self._give_up_overdue)
+                self._deadline = loop.call_at(request.deadline_s, self._fail_overdue)
                 return
 
-    def _give_up_overdue(self) -> None:
-        """Fail what has waited for too long, and look again when the next one has."""
+    def _fail_overdue(self) -> None:
+        """Fail the requests whose deadline has passed, and set the timer for the next one."""
         self._deadline = None
         now_s, limit_s = asyncio.get_running_loop().time(), f"{self.timeout_s:g} s"
-        # What was given up after it was sent stays in flight, for kazoo still has it; a later read
-        # of this session is answered after it, so who reads before trying again sees what became
-        # of it.
+        # A request that times out after it was sent stays in flight, for kazoo still has it. Later
+        # reads of this session are answered after it: a caller that reads before it tries again
+        # sees whether it was carried out.
         for request in chain(self._in_flight, self._held):
             if request.future.done():
                 continue
@@ -202,4 +193,4 @@ class Requests:
             self._held.popleft()
         if self.is_given_up:
             self.fail_all(SessionExpired, GIVEN_UP)
-        self._watch_deadlines()
+        self._set_deadline_timer()

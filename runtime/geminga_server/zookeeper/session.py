@@ -6,9 +6,9 @@ before any answer that already shows the change, as ZooKeeper promises.
 
 What this module adds to kazoo:
 
-* **Nothing waits for ever.** A request has a deadline. While there is no connection, requests are
-  held (``zookeeper_requests``) and sent, in order, when it is back; what was on the way when it
-  broke fails with ``ConnectionLost``, since nobody knows whether it was carried out.
+* **Every request ends.** It has a deadline. While there is no connection, requests are held
+  (``requests``) and sent, in order, when it is back; what was on the way when it broke fails with
+  ``ConnectionLost``, since it may or may not have been carried out.
 * **Doubt comes before the server ends the session.** kazoo learns of an expiry only once it
   reaches the server again, when another may long own what was ours. So a session that heard nothing
   for ``DOUBT_FRACTION`` of its time-out is reported as ``DOUBTFUL``, and ``CONNECTED`` or
@@ -23,7 +23,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import cast
 
 from geminga_runtime.clock import Clock
@@ -74,8 +74,8 @@ class ZooKeeper(Service):
 
     Opening connects within ``connect_timeout_s`` seconds or raises ``ConnectionLost``; closing
     ends the session, so that its ephemeral nodes are gone at once. Every request is answered or
-    fails within ``session_timeout_s`` seconds. After ``EXPIRED`` a new session is begun by itself.
-    A missing chroot is made, unless ``makes_chroot`` is False: for those who only look.
+    fails within ``session_timeout_s`` seconds. After ``EXPIRED`` a new session begins by itself. A
+    missing chroot is made, unless ``makes_chroot`` is False: commands that only read pass that.
     """
 
     def __init__(
@@ -94,20 +94,25 @@ class ZooKeeper(Service):
         self._session_timeout_s = session_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._makes_chroot = makes_chroot
-        self._make_client = make_client or self._connect_kazoo
+        self._make_client: ClientFactory = make_client or (
+            lambda handler: connect_kazoo(hosts, session_timeout_s, handler)
+        )
+        # What the session is worth now; ``EXPIRED`` also before the first connection.
+        self.state = SessionState.EXPIRED
+        # ``NO_SESSION`` between two sessions.
+        self.session_id = NO_SESSION
+        # The kazoo client of now, and its handler. A client that kazoo gave up is replaced by a new
+        # one; what the old one still posts is ignored.
         self._client: Client | None = None
         self._handler: LoopHandler | None = None
-        self._state = SessionState.EXPIRED
-        self._session_id = NO_SESSION
         self._is_closed = False
+        # Set from the first connection on.
         self._connected = asyncio.Event()
         self._callbacks: list[OnSession] = []
         self._requests = Requests(session_timeout_s)
         self._ask = self._requests.ask
-        self._doubt: asyncio.TimerHandle | None = None
-
-    def _connect_kazoo(self, handler: LoopHandler) -> Client:
-        return connect_kazoo(self._hosts, self._session_timeout_s, handler)
+        # Reports the session as doubtful when it fires; set while there is no connection.
+        self._doubt_timer: asyncio.TimerHandle | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
         try:
@@ -128,10 +133,17 @@ class ZooKeeper(Service):
                 f"({self._first_connection()['last']}); is it running there?"
             ) from error
         if "/" in self._hosts and self._makes_chroot:
-            await self._make_chroot()
+            # Paths are below the chroot: its own node is "/".
+            with suppress(NodeExists):
+                try:
+                    await self.create("/")
+                except NodeMissing as error:
+                    raise CoordinationError(
+                        f"the parent of the node in {self._hosts} does not exist; create it first"
+                    ) from error
 
     def _first_connection(self) -> Mapping[str, object]:
-        """What is known of a connection that does not come about."""
+        """How far the first attempt to connect has come, as facts for logs and errors."""
         assert self._handler is not None
         return {
             "hosts": self._hosts,
@@ -139,27 +151,7 @@ class ZooKeeper(Service):
             "at_most_s": self._connect_timeout_s,
         }
 
-    async def _make_chroot(self) -> None:
-        try:
-            await self.create("/")
-        except NodeExists:
-            return
-        except NodeMissing as error:
-            raise CoordinationError(
-                f"the parent of the node in {self._hosts} does not exist; create it first"
-            ) from error
-
     # --- Coordination ------------------------------------------------------------------------
-
-    @property
-    def session_id(self) -> int:
-        """This session's id; ``NO_SESSION`` between two sessions."""
-        return self._session_id
-
-    @property
-    def state(self) -> SessionState:
-        """What the session is worth now; ``EXPIRED`` also before the first connection."""
-        return self._state
 
     def hurry(self) -> None:
         """The process ends: from now on nothing waits long for a ZooKeeper that does not answer."""
@@ -193,23 +185,15 @@ class ZooKeeper(Service):
             except NodeMissing:
                 if not make_parents:
                     raise
-            await self._make_parents(path)
+            # Sent one behind the other without waiting: ZooKeeper keeps the order of a session.
+            requests = [self._ask(parent, _creation_of(parent)) for parent in parents(path)]
+            # Another client may make and delete parents meanwhile: then the node is tried again.
+            for result in await asyncio.gather(*requests, return_exceptions=True):
+                if isinstance(result, BaseException) and not isinstance(
+                    result, NodeExists | NodeMissing
+                ):
+                    raise result
         raise NodeMissing(path)
-
-    async def _make_parents(self, path: str) -> None:
-        def make(parent: str) -> asyncio.Future[object]:
-            return self._ask(
-                parent,
-                lambda client: client.create_async(parent, b"", ephemeral=False, sequence=False),
-            )
-
-        # Sent one behind the other without waiting: ZooKeeper keeps the order of a session.
-        made = await asyncio.gather(*map(make, parents(path)), return_exceptions=True)
-        for result in made:
-            if isinstance(result, BaseException) and not isinstance(
-                result, NodeExists | NodeMissing
-            ):
-                raise result
 
     async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
         """Value and stat; ``on_change`` is called once, at the next change or deletion."""
@@ -283,103 +267,92 @@ class ZooKeeper(Service):
         session_id: int,
         is_over: bool,  # noqa: FBT001
     ) -> None:
-        if handler is not self._handler or self._is_closed:
+        client = self._client
+        if handler is not self._handler or client is None or self._is_closed:
             return
         state = session_state(kazoo_state)
         if state is SessionState.CONNECTED:
-            self._session_connected(session_id)
+            is_new = session_id != self.session_id
+            self.session_id = session_id
+            log.info(
+                "zookeeper session begun" if is_new else "zookeeper connection is back",
+                extra={"session": f"{session_id & 0xFFFFFFFFFFFFFFFF:#x}", "hosts": self._hosts},
+            )
+            self._change_state(SessionState.CONNECTED)
+            self._connected.set()
+            self._requests.connected(client, handler)
         elif state is SessionState.SUSPENDED:
-            self._session_suspended(handler)
+            log.warning("zookeeper connection lost", extra={"hosts": self._hosts})
+            self._change_state(SessionState.SUSPENDED)
+            # The server counts from what it last heard of us, which was not later than what we last
+            # heard of it.
+            quiet_s = self._clock.monotonic() - handler.heard_at_s
+            left_s = max(0.0, self._session_timeout_s * DOUBT_FRACTION - quiet_s)
+            self._doubt_timer = asyncio.get_running_loop().call_later(left_s, self._doubt)
         else:
-            self._session_expired(is_client_dead=is_over)
+            if self.state is not SessionState.EXPIRED:
+                log.warning("zookeeper session expired", extra={"hosts": self._hosts})
+                self.session_id = NO_SESSION
+                self._change_state(SessionState.EXPIRED)
+                self._requests.fail_all(SessionExpired, "the ZooKeeper session expired")
+            if is_over:
+                # The server refused the client, which gives up for good: begin anew with another.
+                self._client = self._handler = None
+                handler.detach()
+                threading.Thread(
+                    target=stop_client, args=(client,), name="kazoo-stop", daemon=True
+                ).start()
+                self._begin()
 
-    def _session_connected(self, session_id: int) -> None:
-        is_new = session_id != self._session_id
-        self._session_id = session_id
-        log.info(
-            "zookeeper session begun" if is_new else "zookeeper connection is back",
-            extra={"session": f"{session_id & 0xFFFFFFFFFFFFFFFF:#x}", "hosts": self._hosts},
-        )
-        self._change_state(SessionState.CONNECTED)
-        self._connected.set()
-        assert self._client is not None
-        assert self._handler is not None
-        self._requests.connected(self._client, self._handler)
-
-    def _session_suspended(self, handler: LoopHandler) -> None:
-        log.warning("zookeeper connection lost", extra={"hosts": self._hosts})
-        self._change_state(SessionState.SUSPENDED)
-        quiet_s = self._clock.monotonic() - handler.heard_at_s
-        left_s = max(0.0, self._session_timeout_s * DOUBT_FRACTION - quiet_s)
-        self._doubt = asyncio.get_running_loop().call_later(left_s, self._session_in_doubt)
-
-    def _session_in_doubt(self) -> None:
+    def _doubt(self) -> None:
         log.warning("zookeeper session in doubt", extra={"hosts": self._hosts})
         self._change_state(SessionState.DOUBTFUL)
 
-    def _session_expired(self, *, is_client_dead: bool) -> None:
-        """The session is over. A client that is dead, for it was refused, needs a successor."""
-        if self._state is not SessionState.EXPIRED:
-            log.warning("zookeeper session expired", extra={"hosts": self._hosts})
-            self._session_id = NO_SESSION
-            self._change_state(SessionState.EXPIRED)
-            self._requests.fail_all(SessionExpired, "the ZooKeeper session expired")
-        if is_client_dead:
-            self._abandon()
-            self._begin()
-
     def _change_state(self, state: SessionState) -> None:
-        if self._doubt is not None:
-            self._doubt.cancel()
-            self._doubt = None
+        if self._doubt_timer is not None:
+            self._doubt_timer.cancel()
+            self._doubt_timer = None
         if state is not SessionState.CONNECTED:
             self._requests.disconnected()
-        if state is self._state:
+        if state is self.state:
             return
-        self._state = state
+        self.state = state
+        # In a later turn: a callback sees a session whose change is complete.
         loop = asyncio.get_running_loop()
         for callback in self._callbacks:
             loop.call_soon(callback, state)
 
-    def _abandon(self) -> None:
-        client, handler = self._client, self._handler
-        assert client is not None
-        assert handler is not None
-        self._client = self._handler = None
-        handler.detach()
-        threading.Thread(target=stop_client, args=(client,), name="kazoo-stop", daemon=True).start()
-
     async def _end(self) -> None:
-        """End the session, within ``CLOSE_TIMEOUT_S``; what still waits fails."""
+        """End the session, within ``CLOSE_TIMEOUT_S``; requests without an answer fail."""
         self._is_closed = True
-        if self._doubt is not None:
-            self._doubt.cancel()
+        if self._doubt_timer is not None:
+            self._doubt_timer.cancel()
         self._requests.close()
         client, handler = self._client, self._handler
         if client is None or handler is None:
             return
         handler.detach()
         loop = asyncio.get_running_loop()
-        stopped = loop.create_future()
+        stopped = asyncio.Event()
 
-        def stop_then_tell() -> None:
+        def stop_then_report() -> None:
             stop_client(client)
             try:
-                loop.call_soon_threadsafe(_set_done, stopped)
+                loop.call_soon_threadsafe(stopped.set)
             except RuntimeError:  # the loop was closed while we waited
                 log.debug("zookeeper client stopped late")
 
-        threading.Thread(target=stop_then_tell, name="kazoo-stop", daemon=True).start()
+        # In a thread of its own, not in one of asyncio's: those hold up the end of the process.
+        threading.Thread(target=stop_then_report, name="kazoo-stop", daemon=True).start()
         requests = self._requests
-        is_heard = self._state is SessionState.CONNECTED and not requests.is_given_up
+        is_heard = self.state is SessionState.CONNECTED and not requests.is_given_up
         try:
             async with asyncio.timeout(min(CLOSE_TIMEOUT_S, requests.timeout_s) if is_heard else 0):
-                await stopped
+                await stopped.wait()
         except TimeoutError:
-            if self._session_id != NO_SESSION:  # else there is none to end
+            if self.session_id != NO_SESSION:  # else there is none to end
                 log.warning("zookeeper did not confirm the end of the session")
 
 
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _creation_of(parent: str) -> Callable[[Client], Answer]:
+    return lambda client: client.create_async(parent, b"", ephemeral=False, sequence=False)

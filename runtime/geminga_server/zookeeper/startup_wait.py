@@ -1,6 +1,5 @@
-"""What a starting process waits for: said soon and then now and then, for a silent wait looks like
-a hang; and the wait for what another process will write, as all parts of a new cluster start at
-once."""
+"""Waits of a process that starts: logged, because a silent wait looks like a hang; and the wait for
+a node that another process writes, since all parts of a new cluster start at once."""
 
 from __future__ import annotations
 
@@ -14,14 +13,15 @@ from geminga_runtime.coordination import Coordination
 
 log = logging.getLogger(__name__)
 
-# Most waits are over by then. A new cluster on a busy machine takes longer: that is no warning yet.
-FIRST_WORD_S = 0.5
-NEXT_WORD_S = 5.0
+# The first message comes when most waits are over. A new cluster on a busy machine takes longer:
+# warnings begin only with the next one, which repeats.
+FIRST_MESSAGE_S = 0.5
+NEXT_MESSAGE_S = 5.0
 
 
 class WaitLog:
-    """While its block runs, logs ``event`` with ``facts``: soon, and then as a warning every
-    ``NEXT_WORD_S``."""
+    """While its block runs, logs ``event`` with ``facts()``: after ``FIRST_MESSAGE_S``, and then as
+    a warning every ``NEXT_MESSAGE_S``."""
 
     def __init__(self, event: str, facts: Callable[[], Mapping[str, object]]) -> None:
         self._event = event
@@ -32,7 +32,7 @@ class WaitLog:
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._begun_s = loop.time()
-        self._next = loop.call_later(FIRST_WORD_S, self._say)
+        self._next = loop.call_later(FIRST_MESSAGE_S, self._log)
         return self
 
     def __exit__(
@@ -44,24 +44,25 @@ class WaitLog:
         if self._next is not None:
             self._next.cancel()
 
-    def _say(self) -> None:
+    def _log(self) -> None:
         loop = asyncio.get_running_loop()
         waited_s = round(loop.time() - self._begun_s, 1)
-        level = logging.INFO if waited_s < NEXT_WORD_S else logging.WARNING
+        level = logging.INFO if waited_s < NEXT_MESSAGE_S else logging.WARNING
         log.log(level, self._event, extra={**self._facts(), "waited_s": waited_s})
-        self._next = loop.call_later(NEXT_WORD_S, self._say)
+        self._next = loop.call_later(NEXT_MESSAGE_S, self._log)
 
 
 async def wait_for_node(coordination: Coordination, path: str, timeout_s: float) -> None:
-    """Return when there is a node at ``path``, after ``timeout_s`` as well.
+    """Return when there is a node at ``path``, or after ``timeout_s``.
 
-    Who needs the node then says what is missing. Raises ``CoordinationError``.
+    The caller then reads the node and reports what is missing. Raises ``CoordinationError``.
     """
     facts = {"node": path, "at_most_s": timeout_s}
     try:
         with WaitLog("waiting for a node that another process writes", lambda: facts):
             async with asyncio.timeout(timeout_s):
                 while True:
+                    # A watch fires once, and also when the connection breaks: ask again each time.
                     changed = asyncio.Event()
                     if await coordination.exists(path, on_change=changed.set) is not None:
                         return

@@ -336,7 +336,7 @@ async def test_a_connection_that_comes_back_keeps_the_session(stage: Stage) -> N
     stage.client.say(KazooState.CONNECTED, session_id=1)
     await turns()
     assert stage.seen[1:] == [SessionState.SUSPENDED, SessionState.CONNECTED]
-    assert stage.zookeeper._doubt is None
+    assert stage.zookeeper._doubt_timer is None
 
 
 async def test_missing_parents_are_made_in_one_go(stage: Stage) -> None:

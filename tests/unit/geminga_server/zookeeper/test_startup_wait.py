@@ -10,7 +10,12 @@ from typing import cast
 import pytest
 
 from geminga_runtime.coordination import Coordination, NodeStat, OnChange
-from geminga_server.zookeeper.startup_wait import FIRST_WORD_S, NEXT_WORD_S, WaitLog, wait_for_node
+from geminga_server.zookeeper.startup_wait import (
+    FIRST_MESSAGE_S,
+    NEXT_MESSAGE_S,
+    WaitLog,
+    wait_for_node,
+)
 from geminga_simulation.event_loop.loop import SimulatedLoop
 
 PATH = "/ledgers/INSTANCEID"
@@ -64,8 +69,8 @@ def test_a_wait_is_said_soon_and_then_now_and_then(caplog: pytest.LogCaptureFixt
 
     async def story() -> None:
         with WaitLog("waiting for a server", lambda: {"address": "a:1", "tries": next(tries)}):
-            await asyncio.sleep(FIRST_WORD_S + 2 * NEXT_WORD_S + 0.1)
-        await asyncio.sleep(10 * NEXT_WORD_S)
+            await asyncio.sleep(FIRST_MESSAGE_S + 2 * NEXT_MESSAGE_S + 0.1)
+        await asyncio.sleep(10 * NEXT_MESSAGE_S)
 
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(story())
@@ -82,8 +87,8 @@ def test_a_short_wait_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> N
 
     async def story() -> None:
         with WaitLog("waiting for a server", dict):
-            await asyncio.sleep(FIRST_WORD_S / 2)
-        await asyncio.sleep(NEXT_WORD_S)
+            await asyncio.sleep(FIRST_MESSAGE_S / 2)
+        await asyncio.sleep(NEXT_MESSAGE_S)
 
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(story())
@@ -95,4 +100,4 @@ def test_the_wait_for_a_node_names_it(caplog: pytest.LogCaptureFixture) -> None:
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(wait_for_node(cast("Coordination", OneNode()), PATH, LONG_S))
     assert {record.__dict__["node"] for record in caplog.records} == {PATH}
-    assert len(caplog.records) == 1 + LONG_S // NEXT_WORD_S - 1
+    assert len(caplog.records) == 1 + LONG_S // NEXT_MESSAGE_S - 1
