@@ -1,4 +1,10 @@
-"""Files."""
+"""The interface to files.
+
+It is asynchronous and made of whole operations (append a group of chunks and sync it, read a
+range), because handing work to a thread costs some 50 us: once for a group, never for each entry.
+``FileDisk`` (``file_disk``) works below one directory. Its twin in ``geminga_simulation`` keeps
+bytes in memory, tears unsynced writes on a crash and injects errors, without any thread.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +38,7 @@ class DiskFile(Protocol):
     async def append_and_sync(self, chunks: Sequence[Chunk]) -> int:
         """``append`` then ``sync`` in one hand-over; returns the offset of the first byte.
 
-        When the sync fails, the bytes are in the file and nobody knows for how long.
+        When the sync fails, the bytes are in the file and may be lost at any time.
         """
         ...
 
@@ -49,7 +55,7 @@ class DiskFile(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give the file back, once what was begun is done. Does not sync."""
+        """Close the file once operations under way are done. Does not sync."""
         ...
 
 
@@ -61,11 +67,11 @@ class Disk(Protocol):
 
         With ``reserve_bytes``, ``append_and_sync`` takes space from the device so many bytes at a
         time, ahead of what is appended: its syncs then need not make the file's growth durable.
-        Reserved bytes read as zeros and count for nothing, except to who opens the file again when
-        it was not cut: then its zeros are its end.
+        Reserved bytes do not count as part of the file, until it is opened again without having
+        been cut: then they are zeros at its end.
 
-        ``is_reread=False`` says that what was synced is hardly ever read: nothing keeps it in
-        memory, where it would take the place of what is.
+        ``is_reread=False`` says that synced bytes are hardly ever read again: they are dropped from
+        the page cache, where they would take the place of bytes that are.
         """
         ...
 
@@ -80,7 +86,7 @@ class Disk(Protocol):
     async def list(self, directory: str) -> list[str]:
         """Names in ``directory``, sorted; empty where it does not exist.
 
-        Without what a crash left of a ``write_file`` that was not finished.
+        Files that a crash left of an unfinished ``write_file`` are left out.
         """
         ...
 

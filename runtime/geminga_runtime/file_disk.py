@@ -1,9 +1,7 @@
-"""Files: the only module that opens one.
+"""Real files: the only module that opens any.
 
-The interface is asynchronous and made of whole operations (append a group and sync it, read a
-group of ranges), because handing work to a thread costs some 50 us: once a group, never once an
-entry. ``FileDisk`` works below one directory; its twin in ``geminga_simulation`` keeps bytes in
-memory, tears unsynced writes on a crash and injects errors, without any thread.
+``FileDisk`` implements ``Disk`` below one directory. Blocking calls run in a few threads. What the
+page cache has is read on the event loop, since it takes microseconds and a thread takes more.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class FileDisk:
         self._root = root
         self._is_synced = is_synced
         self._threads = Threads(threads, "geminga-disk")
-        # Two replacements of the same file use the same unfinished one.
+        # Two replacements of one file at once would write to the same unfinished file.
         self._replacing = threading.Lock()
         self._make_directories(root)
 
@@ -83,18 +81,20 @@ class FileDisk:
     async def write_file(self, path: str, content: bytes) -> None:
         """Replace the file as a whole: after a crash it holds the old content or the new."""
         target = self._root / path
-        await self._threads.run(lambda: self._replace(target, content))
 
-    def _replace(self, target: Path, content: bytes) -> None:
-        unfinished = target.with_name(target.name + UNFINISHED_SUFFIX)
-        with self._replacing:
-            with unfinished.open("wb") as file:
-                file.write(content)
-                file.flush()
-                if self._is_synced:
-                    os.fsync(file.fileno())
-            unfinished.replace(target)
-        self._sync_directory(target.parent)
+        def replace_it() -> None:
+            unfinished = target.with_name(target.name + UNFINISHED_SUFFIX)
+            with self._replacing:
+                with unfinished.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    # Before the renaming: else a power cut may leave the new name on no content.
+                    if self._is_synced:
+                        os.fsync(file.fileno())
+                unfinished.replace(target)
+            self._sync_directory(target.parent)
+
+        await self._threads.run(replace_it)
 
     async def list(self, directory: str) -> list[str]:
         """Names in ``directory``, sorted; empty where it does not exist."""
@@ -122,7 +122,7 @@ class FileDisk:
         await self._threads.run(lambda: self._make_directories(self._root / path))
 
     def free_bytes(self) -> int:
-        """Bytes that can still be written, by one who is not root."""
+        """Bytes that can still be written by a user other than root."""
         status = os.statvfs(self._root)
         return status.f_bavail * status.f_frsize
 
@@ -132,7 +132,8 @@ class FileDisk:
         return status.f_blocks * status.f_frsize
 
     def close(self) -> None:
-        """End the threads, after what they were given; files still open can be read a little."""
+        """End the threads after the calls that they were given. Of open files, only what the page
+        cache has can then be read."""
         self._threads.close()
 
     def _make_directories(self, directory: Path) -> None:
@@ -153,7 +154,7 @@ class FileDisk:
 
 
 class _Descriptor:
-    """A file descriptor that is given back when the last one using it is done.
+    """A file descriptor that is closed when its last user is done.
 
     A call in a thread goes on when the task that waits for it is cancelled. If the descriptor were
     closed meanwhile, its number might soon belong to another file, and the call would write there.
@@ -161,19 +162,20 @@ class _Descriptor:
 
     def __init__(self, number: int) -> None:
         self._number = number
+        # Calls in threads that use the number now.
         self._users = 0
         self._is_closed = False
         self._lock = threading.Lock()
 
     def peek(self) -> int:
-        """The number for a call that ends before the loop goes on: only the loop closes files."""
+        """The number for a call on the loop, which no close can interrupt: only the loop closes."""
         if self._is_closed:
             raise ValueError("the file is closed")
         return self._number
 
     @contextmanager
     def use(self) -> Generator[int]:
-        """The number, good until the block ends; raises ``ValueError`` for a closed file."""
+        """The number, valid until the block ends; raises ``ValueError`` for a closed file."""
         with self._lock:
             if self._is_closed:
                 raise ValueError("the file is closed")
@@ -191,7 +193,7 @@ class _Descriptor:
             os.close(self._number)
 
     def close(self) -> None:
-        """No more users; closing again does nothing."""
+        """Allow no more users, and close once the last is done. A second call does nothing."""
         with self._lock:
             is_idle = not self._is_closed and self._users == 0
             self._is_closed = True
@@ -200,7 +202,7 @@ class _Descriptor:
 
 
 class _OpenFile:
-    """A descriptor, the size we know the file to have, and where what is reserved ends."""
+    """One open file: implements ``DiskFile``."""
 
     def __init__(
         self,
@@ -212,21 +214,23 @@ class _OpenFile:
         is_reread: bool,
         is_synced: bool,
     ) -> None:
+        # The bytes of the file as we know it; reserved space behind them does not count.
+        self.size = size
         self._descriptor = _Descriptor(descriptor)
-        self._size = size
+        # How much space is reserved at a time (0: none), and where the reserved space ends.
         self._reserve_bytes = reserve_bytes
         self._reserved_end = 0
+        # A file that is not read again is dropped from the page cache up to this offset.
         self._is_reread = is_reread
         self._forgotten_end = size
         self._threads = threads
         self._is_synced = is_synced
+        # Guards the end of the file: appends, cuts and reservations, one at a time.
         self._appending = threading.Lock()
+        # The error after which the file takes no more.
         self._failure: OSError | None = None
+        # False once the file system has refused reads of the page cache alone.
         self._can_read_cached = _NO_WAIT != 0
-
-    @property
-    def size(self) -> int:
-        return self._size
 
     async def append(self, chunks: Sequence[Chunk]) -> int:
         return await self._threads.run(lambda: self._append(chunks))
@@ -235,10 +239,20 @@ class _OpenFile:
         def append_then_sync() -> int:
             offset = self._append(chunks)
             self._sync()
-            if self._reserve_bytes and self._size > self._reserved_end:
-                self._reserve()
-            if not self._is_reread and self._size >= self._forgotten_end + FORGET_BYTES:
-                self._forget()
+            if self._reserve_bytes and self.size > self._reserved_end:
+                with self._appending, self._descriptor.use() as descriptor:
+                    try:
+                        os.posix_fallocate(descriptor, self.size, self._reserve_bytes)
+                    except OSError:  # the disk is full, or the file system cannot: no more attempts
+                        self._reserve_bytes = 0
+                    else:
+                        self._reserved_end = self.size + self._reserve_bytes
+            if not self._is_reread and self.size >= self._forgotten_end + FORGET_BYTES:
+                # The page cache can give the pages to other files, or to the next appends, which
+                # then are warm. This is only advice: an error does no harm.
+                with self._descriptor.use() as descriptor, suppress(OSError):
+                    os.posix_fadvise(descriptor, 0, self.size, os.POSIX_FADV_DONTNEED)
+                self._forgotten_end = self.size
             return offset
 
         return await self._threads.run(append_then_sync)
@@ -257,7 +271,7 @@ class _OpenFile:
         def cut_and_sync() -> None:
             with self._appending, self._descriptor.use() as descriptor:
                 os.ftruncate(descriptor, size)
-                self._size = self._reserved_end = self._forgotten_end = size
+                self.size = self._reserved_end = self._forgotten_end = size
             self._sync()
 
         await self._threads.run(cut_and_sync)
@@ -268,40 +282,22 @@ class _OpenFile:
     def _append(self, chunks: Sequence[Chunk]) -> int:
         with self._appending, self._descriptor.use() as descriptor:
             self._refuse_after_failure()
-            offset = self._size
+            offset = self.size
             try:
                 end = offset
                 for first in range(0, len(chunks), BUFFERS_PER_WRITE_MAX):
                     end = _write_all(descriptor, chunks[first : first + BUFFERS_PER_WRITE_MAX], end)
             except OSError as error:
-                self._undo(descriptor, offset, error)
+                # A part may have reached the file. It must not stay, for the caller gets an error;
+                # where it cannot be cut off, the file takes no more.
+                try:
+                    os.ftruncate(descriptor, offset)
+                    self._reserved_end = offset
+                except OSError:
+                    self._failure = error
                 raise
-            self._size = end
+            self.size = end
             return offset
-
-    def _undo(self, descriptor: int, offset: int, error: OSError) -> None:
-        # A part may have reached the file: what the caller was not told of must not stay.
-        try:
-            os.ftruncate(descriptor, offset)
-            self._reserved_end = offset
-        except OSError:
-            self._failure = error
-
-    def _reserve(self) -> None:
-        """Take the next step of space. A disk or file system that cannot is not asked again."""
-        with self._appending, self._descriptor.use() as descriptor:
-            try:
-                os.posix_fallocate(descriptor, self._size, self._reserve_bytes)
-            except OSError:
-                self._reserve_bytes = 0
-            else:
-                self._reserved_end = self._size + self._reserve_bytes
-
-    def _forget(self) -> None:
-        """Let the page cache give its pages to others, even to the next appends: those are warm."""
-        with self._descriptor.use() as descriptor, suppress(OSError):  # it is but advice
-            os.posix_fadvise(descriptor, 0, self._size, os.POSIX_FADV_DONTNEED)
-        self._forgotten_end = self._size
 
     def _sync(self) -> None:
         with self._descriptor.use() as descriptor:
@@ -319,9 +315,9 @@ class _OpenFile:
             raise OSError(*self._failure.args)
 
     def _read(self, offset: int, length: int) -> bytes:
-        """All of it: one pread may give less, at most 2 GiB or up to where an error begins."""
+        """Read the whole range: one pread may give less, at most 2 GiB or up to an I/O error."""
         pieces: list[bytes] = []
-        length = min(length, self._size - offset)
+        length = min(length, self.size - offset)
         with self._descriptor.use() as descriptor:
             while length > 0:
                 piece = os.pread(descriptor, length, offset)
@@ -333,17 +329,17 @@ class _OpenFile:
         return b"".join(pieces)
 
     def _read_cached(self, offset: int, length: int) -> bytes | None:
-        """The bytes if the page cache has them all, else None: then a thread waits for the disk."""
+        """The bytes if the page cache has them all, else None: then a thread has to read them."""
         if not self._can_read_cached:
             return None
-        length = max(0, min(length, self._size - offset))
+        length = max(0, min(length, self.size - offset))
         buffer = bytearray(length)
         descriptor = self._descriptor.peek()
         try:
             count = os.preadv(descriptor, [buffer], offset, _NO_WAIT) if length else 0
         except BlockingIOError:
             return None
-        except OSError:  # this file system cannot say; a real error shows again in the thread
+        except OSError:  # the file system does not support it; a real error comes again in a thread
             self._can_read_cached = False
             return None
         return bytes(buffer) if count == length else None

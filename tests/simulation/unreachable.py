@@ -295,7 +295,6 @@ REACHED: frozenset[str] = frozenset(
         "geminga_cluster.partitioned_topics:PartitionedTopics.delete:raise PartitionedTopicNotFound",  # noqa: E501
         "geminga_cluster.partitioned_topics:_create_nodes:except NodeExists",
         "geminga_cluster.partitioned_topics:_create_nodes:except NodeMissing",
-        "geminga_cluster.partitioned_topics:_make_parents:except NodeExists",
         "geminga_functions.cluster.heartbeats:Heartbeat.of:except (KeyError, ValueError)",
     }
 )
