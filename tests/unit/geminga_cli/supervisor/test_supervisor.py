@@ -32,7 +32,7 @@ PART = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from geminga_cli.gate import pass_gate
-from geminga_server.control import ControlClient, PartCommands
+from geminga_server.control.client import ControlClient, PartCommands
 
 name, notes, manner = sys.argv[1:]
 
