@@ -100,7 +100,7 @@ class Watched(Generic[T]):
             self._asking.pop(path, None)
             if path in self._entries:
                 value = self._entries.pop(path)
-                # A lost connection is reported before it calls the watches.
+                # A lost connection is told before the watches that go with it.
                 is_change = self._is_connected
                 if is_change and not self._holds_changed:
                     self._former.pop(path, None)

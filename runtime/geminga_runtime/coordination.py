@@ -271,6 +271,6 @@ async def take_over_ephemeral(coordination: Coordination, path: str, value: byte
                     [Delete(path, stat.version), Create(path, value, is_ephemeral=True)]
                 )
         except (NodeExists, NodeMissing, VersionMismatch):
-            continue  # it changed since it was read
+            continue  # it changed since we looked
         return
     raise VersionMismatch(path)
