@@ -19,19 +19,19 @@ from geminga_broker.administration import Administration
 from geminga_broker.config import BrokerConfig
 from geminga_broker.discovery import Discovery
 from geminga_broker.health import HealthCheck
-from geminga_broker.load_manager.history import HistoryRecords
+from geminga_broker.load_manager.history_records import HistoryRecords
 from geminga_broker.load_manager.load_manager import LoadManager
 from geminga_broker.load_manager.process_usage import Usage
-from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
-from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEntryFields
 from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.non_persistent_topics import NonPersistentTopics
+from geminga_broker.ownership.assignment.bundles import Bundle
+from geminga_broker.ownership.assignment.placement import EvenlySpread
 from geminga_broker.ownership.brokers import Brokers
-from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.ownership import Ownership
-from geminga_broker.ownership.placement import EvenlySpread
 from geminga_broker.policies.follower import PolicyFollower
 from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.producer_names import ProducerNames
@@ -43,7 +43,7 @@ from geminga_broker.replication.remote_clusters import (
     tls_of,
 )
 from geminga_broker.replication.remote_topics import RemoteTopics
-from geminga_broker.replication.replicator import Surroundings
+from geminga_broker.replication.replicator import ReplicationServices
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topic_policies.store import TopicPolicyStore
@@ -315,7 +315,7 @@ class Broker(Service):
             suspect=self.ownership.suspect,
             policies=self.policies,
             config=self.config.topics,
-            replication=Surroundings(
+            replication=ReplicationServices(
                 remotes=self.remotes,
                 clock=self._clock,
                 random=self._random,

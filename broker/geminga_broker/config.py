@@ -15,9 +15,9 @@ from annotated_types import Ge, Gt
 from geminga_broker.admin.config import AdminConfig
 from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.managed_ledger.config import CacheConfig, Interceptor
-from geminga_broker.ownership.address import BrokerAddress
-from geminga_broker.ownership.listeners import BindAddress, ListenerConfig
-from geminga_broker.ownership.load import LoadReportConfig
+from geminga_broker.ownership.addresses.address import BrokerAddress
+from geminga_broker.ownership.addresses.listeners import BindAddress, ListenerConfig
+from geminga_broker.ownership.assignment.load_report import LoadReportConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.sessions.config import SessionConfig

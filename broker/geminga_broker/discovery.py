@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from geminga_broker.errors import NotAllowed, TopicNotFound
 from geminga_broker.non_persistent_topics import NonPersistentTopics
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import (
     ALWAYS,

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.bundles import Bundle, BundleRing
+from geminga_broker.ownership.addresses.address import Owner
+from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing
 from geminga_broker.ownership.ownership import Ownership
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.work_pool import WorkPool

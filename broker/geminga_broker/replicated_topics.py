@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership, ViewBrokers
 from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.topics.directory import TopicDirectory

@@ -22,7 +22,7 @@ from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.waiting import eventually
 
 from geminga_broker.admin.bundle_calls import BundleCalls
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_cli.ports import ReservedPort
 from geminga_server.rest_calls import HttpCalls
 

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 from tests.simulation.workers import HostCalls
 
 from geminga_broker.broker import Broker
+from geminga_broker.ownership.assignment.split import RANGE_EQUALLY_DIVIDE, split_boundaries
 from geminga_broker.ownership.errors import BundleNotSplit, NotOwned
-from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundaries
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster

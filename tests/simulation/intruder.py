@@ -14,8 +14,8 @@ from dataclasses import replace
 from random import Random
 
 from geminga_broker.broker import Broker
-from geminga_broker.ownership.bundles import Bundle
-from geminga_broker.ownership.split import pieces
+from geminga_broker.ownership.assignment.bundles import Bundle
+from geminga_broker.ownership.assignment.split import pieces
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.brokers import bundle_data_path

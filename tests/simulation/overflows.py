@@ -22,11 +22,11 @@ from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.ledgers import LedgerTable
 from geminga_bookie.storage.read_cache import ReadCache
-from geminga_broker.delayed.index import Index
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.entry_cache import EntryCache
-from geminga_broker.managed_ledger.fetched_entries import FetchedEntries
-from geminga_broker.managed_ledger.log_reader import LogReader
+from geminga_broker.delayed.schedule.message_index import DelayedMessageIndex
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAhead
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
 from geminga_broker.sessions.back_pressure import BackPressure
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
@@ -102,7 +102,7 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
     (Overflow.TRANSPORT, Outbox, "pause", lambda *_: True),
     (Overflow.SURPLUS, Surplus, "keep", lambda surplus, *_: not surplus._entries),
     (Overflow.CACHE, EntryCache, "_make_room", lambda *_: True),
-    (Overflow.FETCHED, FetchedEntries, "evict", lambda *_: True),
+    (Overflow.FETCHED, ReadAhead, "evict", lambda *_: True),
     (
         Overflow.LOG_READERS,
         LogReader,
@@ -133,7 +133,7 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
     (Overflow.RANGES, Cursor, "state", lambda _, state: bool(state.bits)),
     (
         Overflow.DELAYED,
-        Index,
+        DelayedMessageIndex,
         "_wheel_for",
         lambda index, *_: (
             index._open is not None and len(index._open.wheel) >= index.config.bucket_messages_max

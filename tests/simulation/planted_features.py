@@ -12,15 +12,16 @@ from geminga.consumers.chunks import PendingChunks
 from geminga.consumers.topic_consumer import TopicConsumer
 from geminga_bookie.sessions.v3_adds import V3Adds
 from geminga_broker.errors import BrokerError
-from geminga_broker.managed_ledger import broker_entry_metadata, cursor_state
-from geminga_broker.managed_ledger.acknowledged import Words
-from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
-from geminga_broker.managed_ledger.broker_entry_metadata import NO_INDEX, StampedLog
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.log_reader import LogReader
+from geminga_broker.managed_ledger.acknowledgement import cursor_state
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Words
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.ledger_chain.retention import KEEP_NOTHING
 from geminga_broker.managed_ledger.managed_ledger import CHANGE_DEADLINE_S, ManagedLedger
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
-from geminga_broker.managed_ledger.retention import KEEP_NOTHING
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
+from geminga_broker.managed_ledger.writing import broker_entry_metadata
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import NO_INDEX, StampedLog
 from geminga_broker.policies.backlog import Quota
 from geminga_broker.subscriptions.expiring import Expiring
 from geminga_broker.subscriptions.rate_limiter import RateLimiter

@@ -8,10 +8,14 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from geminga_broker.errors import BrokerError
-from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_one, payload_of
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.managed_ledger.writing.append_request import (
+    AppendRequest,
+    one_by_one,
+    payload_of,
+)
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.replicated_topics import ReplicatedTopics
 from geminga_broker.replication.channel import ReplicationChannel
 from geminga_broker.replication.messages import Verdict as ToSend

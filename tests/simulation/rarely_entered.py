@@ -88,10 +88,10 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.compaction.compacted_ledger:CompactedLedger._ask:raise StorageUnavailable",
         "geminga_broker.compaction.compacted_ledger:CompactedLedger._open:except (LedgerError, CoordinationError)",  # noqa: E501
         "geminga_broker.compaction.compacted_ledger:CompactedLedger._open:raise StorageUnavailable",
-        "geminga_broker.compaction.compaction:Compaction._clean_up:except FAILURES",
-        "geminga_broker.compaction.compaction:Compaction._compact:except FAILURES",
-        "geminga_broker.compaction.compaction:Compaction._source:except CompactedLedgerGone",
-        "geminga_broker.compaction.compaction:Compaction.trigger:raise TopicFenced",
+        "geminga_broker.compaction.topic_compactor:TopicCompactor._clean_up:except FAILURES",
+        "geminga_broker.compaction.topic_compactor:TopicCompactor._compact:except FAILURES",
+        "geminga_broker.compaction.topic_compactor:TopicCompactor._source:except CompactedLedgerGone",  # noqa: E501
+        "geminga_broker.compaction.topic_compactor:TopicCompactor.trigger:raise TopicFenced",
         "geminga_broker.delayed.messages:DelayedMessages._times_from:except EntryDamaged",
         "geminga_broker.delayed.messages:DelayedMessages._turn_over:except BrokerError",
         "geminga_broker.delayed.messages:DelayedMessages.delete:except (LedgerError, CoordinationError)",  # noqa: E501
@@ -100,16 +100,16 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.delayed.messages:DelayedMessages.recover:raise StorageUnavailable",
         "geminga_broker.health:HealthCheck._check:except TimeoutError",
         "geminga_broker.health:HealthCheck._check:raise StorageUnavailable",
-        "geminga_broker.load_manager.history:HistoryRecords.read_bundles.read:except (NodeMissing, MalformedRecord)",  # noqa: E501
+        "geminga_broker.load_manager.history_records:HistoryRecords.read_bundles.read:except (NodeMissing, MalformedRecord)",  # noqa: E501
         "geminga_broker.managed_ledger.browsing:scan_backlog:except TimeoutError",
-        "geminga_broker.managed_ledger.cursor_store:CursorStore._take_over:except (EntryCorrupt, NoSuchEntry, MalformedRecord)",  # noqa: E501
-        "geminga_broker.managed_ledger.cursor_store:CursorStore.load:raise VersionMismatch",
+        "geminga_broker.managed_ledger.cursors.cursor_store:CursorStore._take_over:except (EntryCorrupt, NoSuchEntry, MalformedRecord)",  # noqa: E501
+        "geminga_broker.managed_ledger.cursors.cursor_store:CursorStore.load:raise VersionMismatch",
         "geminga_broker.managed_ledger.factory:ManagedLedgerFactory.cursor_names:except NodeMissing",  # noqa: E501
         "geminga_broker.managed_ledger.factory:ManagedLedgerFactory.cursor_names:raise TopicNotFound",  # noqa: E501
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:except TimeoutError",
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger.delete:except LedgerError",
-        "geminga_broker.managed_ledger.recorded_chain:RecordedChain.terminate:except BaseException",
+        "geminga_broker.managed_ledger.records.recorded_chain:RecordedChain.terminate:except BaseException",  # noqa: E501
         "geminga_broker.managed_ledger.termination:Termination.terminate:except (LedgerError, CoordinationError, TimeoutError)",  # noqa: E501
         "geminga_broker.managed_ledger.termination:Termination.terminate:except (LedgerFenced, *OWNERSHIP_LOST)",  # noqa: E501
         "geminga_broker.managed_ledger.termination:Termination.terminate:raise StorageUnavailable",

@@ -30,8 +30,8 @@ from tests.simulation.traffic import PRODUCERS
 
 from geminga import Client
 from geminga_broker.broker import Broker
-from geminga_broker.compaction.compaction import BEGUN_PROPERTY
 from geminga_broker.compaction.report import CompactionStatus
+from geminga_broker.compaction.topic_compactor import BEGUN_PROPERTY
 from geminga_broker.errors import TopicFenced
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerConfig

@@ -57,7 +57,7 @@ from tests.simulation.seeds import first_seeds
 
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
-from geminga_broker.ownership.split import split_boundaries
+from geminga_broker.ownership.assignment.split import split_boundaries
 from geminga_broker.policies.backlog import BacklogConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.expiry import ExpiryConfig

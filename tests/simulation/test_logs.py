@@ -33,7 +33,7 @@ from tests.simulation.log_owner import (
 )
 from tests.simulation.seeds import first_seeds
 
-from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEntryFields
 from geminga_scenarios.cluster import SHORT_LEDGERS, Sizes
 from geminga_scenarios.storage import Storage
 from geminga_scenarios.verdicts import raise_failures, results

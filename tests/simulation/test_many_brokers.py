@@ -48,7 +48,7 @@ from tests.simulation.traffic import (
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage as BookieStorage
 from geminga_broker.broker import Broker
-from geminga_broker.ownership.split import split_boundaries
+from geminga_broker.ownership.assignment.split import split_boundaries
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError

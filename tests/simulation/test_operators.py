@@ -31,9 +31,9 @@ from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.errors import BrokerError, TopicReplicated
 from geminga_broker.load_manager.config import LoadManagerConfig
-from geminga_broker.ownership.bundles import Bundle
-from geminga_broker.ownership.load import LoadReportConfig
-from geminga_broker.ownership.split import (
+from geminga_broker.ownership.assignment.bundles import Bundle
+from geminga_broker.ownership.assignment.load_report import LoadReportConfig
+from geminga_broker.ownership.assignment.split import (
     RANGE_EQUALLY_DIVIDE,
     TOPIC_COUNT_EQUALLY_DIVIDE,
     split_boundaries,

@@ -28,7 +28,7 @@ from tests.simulation.planted_policies import (
 from tests.simulation.seeds import first_seeds
 
 from geminga_broker.broker import Broker
-from geminga_broker.ownership.split import split_boundaries
+from geminga_broker.ownership.assignment.split import split_boundaries
 from geminga_broker.topic_policies.store import Change
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies

@@ -9,8 +9,8 @@ from typing import cast
 from urllib.parse import quote, urlencode
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.addresses.address import Owner
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.rest_calls import RestAnswer, RestCall, RestCalls
 

@@ -19,7 +19,7 @@ from geminga_broker.admin.peers import ask
 from geminga_broker.admin.routes.topics import topics_of
 from geminga_broker.admin.serving import to_each, to_each_bundle
 from geminga_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
-from geminga_broker.ownership.bundles import Bundle, BundleRing
+from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing
 from geminga_cluster.errors import NamespaceNotFound, PartitionedTopicNotFound
 from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from fastapi import Request
 
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.rest.errors import RestError
 from geminga_server.rest_calls import RestAnswer, RestCall, RestCalls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga_broker.managed_ledger.acknowledged import Words
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Words
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX
 from geminga_protocol.records.bit_sets import words_of_bits

@@ -14,8 +14,8 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import listener_of
 from geminga_broker.admin.peers import PARTITION_MISSING, ask, of_topic, raise_if_missing
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.addresses.address import Owner
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.policies.auto_creation import auto_creation
 from geminga_broker.topics.topic import Topic

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
-from geminga_broker.compaction.entries import last_index
 from geminga_broker.compaction.errors import CompactedLedgerGone
+from geminga_broker.compaction.selection.entries import last_index
 from geminga_broker.managed_ledger.internal_stats import LedgerStats
-from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from geminga_broker.managed_ledger.write_latency import write_latency_histogram
+from geminga_broker.managed_ledger.writing.write_latency import write_latency_histogram
 from geminga_server.metrics import Histogram
 from geminga_server.metrics.exposition import Gauge
 

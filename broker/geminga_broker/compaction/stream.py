@@ -8,8 +8,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
-from geminga_broker.managed_ledger.log_reader import LogReader, LogScan
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.log_reader import LogReader, LogScan
 
 # So much is worked on before others get a turn of the event loop: about a millisecond.
 TURN_BYTES_MAX = 64 * 1024
@@ -17,7 +17,7 @@ TURN_ENTRIES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CompactionSource:
     """What is compacted: ``former`` up to ``horizon`` (None: nothing was compacted yet), then the
     log up to ``upto``."""
 
@@ -27,10 +27,10 @@ class Source:
     upto: Position
 
 
-class Stream:
+class CompactionStream:
     """Reads ``source`` once, from its begin to its end."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: CompactionSource) -> None:
         self._source = source
         self._turns: deque[list[CompactedEntry]] = deque()
         # Entries of the compacted ledger read so far; None when it is done.

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.cursor_store import CursorStore
-from geminga_broker.managed_ledger.writes import Writes
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor_store import CursorStore
+from geminga_broker.managed_ledger.writing.confirmation_waiter import ConfirmationWaiter
 from geminga_ledger import Ledgers, LedgerWriter
 from geminga_protocol.records.delayed_buckets import (
     BucketKey,
@@ -62,7 +62,7 @@ class BucketStore:
 
     async def write(self, key: BucketKey, summaries: bytes, segments: Iterable[bytes]) -> int:
         """Write a bucket down, its first entry and the others; returns its ledger."""
-        writes = Writes()
+        writes = ConfirmationWaiter()
         config = self._cursor.config
         writer = await self._ledgers.create(
             ensemble_size=config.ensemble_size,
@@ -85,7 +85,9 @@ class BucketStore:
         await self._change({key.property_name: str(ledger_id)}, (), garbage)
         return ledger_id
 
-    async def _fill(self, writer: LedgerWriter, writes: Writes, payloads: Iterable[bytes]) -> None:
+    async def _fill(
+        self, writer: LedgerWriter, writes: ConfirmationWaiter, payloads: Iterable[bytes]
+    ) -> None:
         """One entry at a time: a bucket takes its time, topics come first."""
         for payload in payloads:
             await writes.wait_for(writer.append(payload))

@@ -16,12 +16,12 @@ from dataclasses import replace
 from operator import itemgetter
 
 from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
-from geminga_broker.delayed.deliver_at import deliver_at_ms, is_plain, plain_end
-from geminga_broker.delayed.index import Bucket, Index
-from geminga_broker.delayed.segments import cut, summary_of
+from geminga_broker.delayed.schedule.deliver_at import deliver_at_ms, is_plain, plain_end
+from geminga_broker.delayed.schedule.message_index import Bucket, DelayedMessageIndex
+from geminga_broker.delayed.schedule.segments import cut, summary_of
 from geminga_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
-from geminga_broker.managed_ledger.chain import LedgerSpan
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.delayed import DelayedConfig
@@ -88,7 +88,7 @@ class DelayedMessages:
         stored = cursor.store
         self._store = None if stored is None else BucketStore(cursor, stored, topic)
         self._config = DelayedConfig()
-        self._index = Index(self._kept(self._config), clock.wall_ms())
+        self._index = DelayedMessageIndex(self._kept(self._config), clock.wall_ms())
         self._recovering = asyncio.Lock()
         self._is_recovered = self._store is None
         self._lost: list[BucketKey] = []

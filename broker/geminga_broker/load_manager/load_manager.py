@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from geminga_broker.load_manager.cluster_load import ClusterLoad
+from geminga_broker.load_manager.balancing.cluster_load import ClusterLoad
+from geminga_broker.load_manager.balancing.load_history import LoadHistory, cost_of_average
+from geminga_broker.load_manager.balancing.placement import LeastLoaded
+from geminga_broker.load_manager.balancing.shedding import Move, Shedder
+from geminga_broker.load_manager.balancing.splitting import bundles_to_split
 from geminga_broker.load_manager.config import LoadManagerConfig
-from geminga_broker.load_manager.history import HistoryRecords, LoadHistory, cost_of_average
-from geminga_broker.load_manager.placement import LeastLoaded
-from geminga_broker.load_manager.shedding import Move, Shedder
-from geminga_broker.load_manager.splitting import bundles_to_split
-from geminga_broker.ownership.address import Owner
+from geminga_broker.load_manager.history_records import HistoryRecords
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.ownership.ownership import ViewBrokers
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_runtime.clock import Clock

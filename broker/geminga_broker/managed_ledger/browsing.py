@@ -6,12 +6,15 @@ import asyncio
 from dataclasses import dataclass
 
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.managed_ledger.broker_entry_metadata import NO_INDEX, index_of
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.log_reader import LogReader, nth_of
-from geminga_broker.managed_ledger.payloads import batch_size, entry_time_ms, message_count
+from geminga_broker.managed_ledger.acknowledgement.unacknowledged import (
+    nth_unacknowledged,
+    unacknowledged_runs,
+)
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
-from geminga_broker.managed_ledger.unacknowledged import nth_unacknowledged, unacknowledged_runs
+from geminga_broker.managed_ledger.reading.log_reader import LogReader, nth_of
+from geminga_broker.managed_ledger.reading.payloads import batch_size, entry_time_ms, message_count
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import NO_INDEX, index_of
 
 Found = tuple[Position, bytes]
 """An entry: where it is, and its payload."""

@@ -8,23 +8,26 @@ from contextlib import AsyncExitStack, suppress
 from random import Random
 
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.managed_ledger.broker_entry_metadata import (
+from geminga_broker.managed_ledger.acknowledgement.cursor_state import (
+    REPLICATED_PROPERTY,
+    CursorState,
+)
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAheadBudget
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor_store import CursorStore
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain
+from geminga_broker.managed_ledger.log_listener import LogListener
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.records.log_store import LogStore
+from geminga_broker.managed_ledger.services import ManagedLedgerServices
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import (
     NO_STAMPS,
     BrokerEntryFields,
     BrokerEntryMetadata,
 )
-from geminga_broker.managed_ledger.chain import LedgerChain
-from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.cursor_state import REPLICATED_PROPERTY, CursorState
-from geminga_broker.managed_ledger.cursor_store import CursorStore
-from geminga_broker.managed_ledger.entry_cache import EntryCache
-from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
-from geminga_broker.managed_ledger.log_listener import LogListener
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.managed_ledger.services import ManagedLedgerServices
-from geminga_broker.managed_ledger.store import LogStore
 from geminga_ledger import Ledgers
 from geminga_protocol.pulsar.topic_names import decode_local
 from geminga_protocol.records.managed_ledger import managed_ledger_path
@@ -66,7 +69,7 @@ class ManagedLedgerFactory(Service):
         self._services = ManagedLedgerServices(
             ledgers=ledgers,
             cache=cache,
-            fetched_budget=FetchedBudget(config.fetched_bytes_max),
+            read_ahead_budget=ReadAheadBudget(config.fetched_bytes_max),
             clock=clock,
             random=random,
             config=config,

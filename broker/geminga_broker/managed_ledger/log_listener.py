@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Protocol
 
-from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.positions import Entry
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 
 
 class LogListener(Protocol):
@@ -35,3 +36,15 @@ class Nobody:
 
 
 NOBODY = Nobody()
+
+
+class LogState(Enum):
+    """One of upstream's states; the others (ClosedLedger, ...) do not happen here."""
+
+    # Entries are taken: upstream opens a ledger when the log is loaded, we for the first entry.
+    LEDGER_OPENED = "LedgerOpened"
+    CREATING_LEDGER = "CreatingLedger"
+    CLOSING_LEDGER = "ClosingLedger"
+    TERMINATED = "Terminated"
+    FENCED = "Fenced"
+    CLOSED = "Closed"

@@ -14,24 +14,23 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
-from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
-from geminga_broker.managed_ledger.appender import Appender
-from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryMetadata
-from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
-from geminga_broker.managed_ledger.log_cache import LogCache
-from geminga_broker.managed_ledger.log_listener import NOBODY, LogListener
-from geminga_broker.managed_ledger.log_reader import LogReader
-from geminga_broker.managed_ledger.log_state import LogState
-from geminga_broker.managed_ledger.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.cache.log_cache import LogCache
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
+from geminga_broker.managed_ledger.ledger_chain.retention import KEEP_NOTHING, Retention
+from geminga_broker.managed_ledger.ledger_chain.rollover import age_max_s, is_due
+from geminga_broker.managed_ledger.log_listener import NOBODY, LogListener, LogState
 from geminga_broker.managed_ledger.positions import Entry, Position
-from geminga_broker.managed_ledger.properties import LogProperties
-from geminga_broker.managed_ledger.recorded_chain import RecordedChain
-from geminga_broker.managed_ledger.retention import KEEP_NOTHING, Retention
-from geminga_broker.managed_ledger.rollover import age_max_s, is_due
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
+from geminga_broker.managed_ledger.records.log_store import LogStore
+from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.records.properties import LogProperties
+from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_broker.managed_ledger.services import ManagedLedgerServices
-from geminga_broker.managed_ledger.store import LogStore
 from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.managed_ledger.trimmer import Readership, Trimmer
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.writing.appender import Appender
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEntryMetadata
 from geminga_ledger import EntryTooLarge, LedgerError, LedgerFenced
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.coordination import CoordinationError, NodeMissing
@@ -81,7 +80,7 @@ class ManagedLedger(Service):
             name,
             ledgers=ledgers,
             cached=self._cached,
-            fetched_budget=services.fetched_budget,
+            read_ahead_budget=services.read_ahead_budget,
             config=config,
         )
         self._clock, self._random = clock, services.random

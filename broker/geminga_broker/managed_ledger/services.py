@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAheadBudget
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.entry_cache import EntryCache
-from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_ledger import Ledgers
 from geminga_runtime.clock import Clock
 
@@ -24,12 +24,12 @@ class OpenLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ManagedLedgerServices:
-    """``cache`` holds the newest entries of all, ``fetched_budget`` bounds what dispatchers keep of
-    those read from bookies; ``opened`` are the managed ledgers that are open, by name."""
+    """``cache`` holds the newest entries of all, ``read_ahead_budget`` bounds what dispatchers keep
+    of those read from bookies; ``opened`` are the managed ledgers that are open, by name."""
 
     ledgers: Ledgers
     cache: EntryCache
-    fetched_budget: FetchedBudget
+    read_ahead_budget: ReadAheadBudget
     clock: Clock
     random: Random
     config: ManagedLedgerConfig

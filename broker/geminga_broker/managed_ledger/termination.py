@@ -7,9 +7,9 @@ from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced, TopicTerminated
-from geminga_broker.managed_ledger.own_record import OWNERSHIP_LOST
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.managed_ledger.recorded_chain import RecordedChain
+from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_ledger import LedgerError, LedgerFenced
 from geminga_runtime.coordination import CoordinationError
 

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 from weakref import proxy
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced
-from geminga_broker.managed_ledger.chain import LedgerSpan
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.durable import Durable
-from geminga_broker.managed_ledger.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.durable_future import DurableFuture
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
+from geminga_broker.managed_ledger.ledger_chain.retention import Retention, trimmable_ledgers
 from geminga_broker.managed_ledger.positions import INT64_MAX, Position
-from geminga_broker.managed_ledger.recorded_chain import RecordedChain
-from geminga_broker.managed_ledger.retention import Retention, trimmable_ledgers
+from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import CoordinationError
 
@@ -134,10 +134,10 @@ class Trimmer:
         and what a cursor gives as its reason.
         """
         assert self.readership is not None, "roll_over, which comes first, finds a log closed"
-        moved: list[Durable] = []
+        moved: list[DurableFuture] = []
         for cursor in self._cursors():
             cursor.acknowledged.acknowledge_upto(end)
-            moved.append(Durable())
+            moved.append(DurableFuture())
             cursor.changed(moved[-1])
         try:
             async with asyncio.timeout(deadline_s):

@@ -11,10 +11,10 @@ from heapq import nlargest
 
 from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.health import HealthCheck
-from geminga_broker.load_manager.cluster_load import cost_of
+from geminga_broker.load_manager.balancing.cluster_load import cost_of
 from geminga_broker.load_manager.load_manager import LoadCounts
 from geminga_broker.load_manager.process_usage import UnknownUsage, Usage
-from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import (
     SUMMARY_QUANTILES,
@@ -28,7 +28,7 @@ from geminga_broker.metrics.snapshot import (
     SubscriptionSnapshot,
     TopicSnapshot,
 )
-from geminga_broker.ownership.load import used_share
+from geminga_broker.ownership.assignment.load_report import used_share
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.sessions.context import SessionContext

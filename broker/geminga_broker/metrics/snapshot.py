@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from geminga_broker.compaction.report import CompactionReport
-from geminga_broker.managed_ledger.write_latency import write_latency_histogram
+from geminga_broker.managed_ledger.writing.write_latency import write_latency_histogram
 from geminga_broker.schemas.counts import NamespaceCounts
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_server.connection_limits import Limit

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
-from geminga_broker.ownership.address import BrokerAddress
-from geminga_broker.ownership.load import LoadReportConfig, has_changed
-from geminga_broker.ownership.placement import BrokersView
+from geminga_broker.ownership.addresses.address import BrokerAddress
+from geminga_broker.ownership.assignment.load_report import LoadReportConfig, has_changed
+from geminga_broker.ownership.assignment.placement import BrokersView
 from geminga_cluster.brokers import LivingBrokers
 from geminga_cluster.election import LeaderElection
 from geminga_protocol.records.brokers import (

@@ -9,8 +9,8 @@ Facts: ``PulsarWebResource.checkLocalOrGetPeerReplicationCluster`` of Apache Pul
 
 from __future__ import annotations
 
-from geminga_broker.ownership.address import Owner, Standing
-from geminga_broker.ownership.bundles import broker_of_namespace
+from geminga_broker.ownership.addresses.address import LookupReason, Owner
+from geminga_broker.ownership.assignment.bundles import broker_of_namespace
 from geminga_broker.ownership.errors import ServedInOtherClusters
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.errors import ClusterNotFound
@@ -27,7 +27,7 @@ def entrance_of(cluster: ClusterData) -> Owner:
         cluster.service_url or "",
         cluster.service_url_tls or "",
         is_self=False,
-        standing=Standing.PEER,
+        reason=LookupReason.PEER,
     )
 
 

@@ -17,8 +17,8 @@ from contextlib import AsyncExitStack
 from weakref import WeakValueDictionary
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.addresses.address import Owner
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_cluster.claims import Claim, claim
 from geminga_runtime.coordination import (

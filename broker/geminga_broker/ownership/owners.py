@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.addresses.address import Owner
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_cluster.watched import Watched
 from geminga_protocol.records.ownership import BundleOwner
 from geminga_runtime.coordination import Coordination, NodeStat, OnChange

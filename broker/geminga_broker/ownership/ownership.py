@@ -16,27 +16,27 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import (
+from geminga_broker.ownership.addresses.address import (
     BrokerAddress,
+    LookupReason,
     Owner,
-    Standing,
     broker_id_of_url,
     owner_at,
 )
-from geminga_broker.ownership.bundles import Bundle, BundleRing
-from geminga_broker.ownership.clusters import ServingClusters
-from geminga_broker.ownership.errors import NotOwned
-from geminga_broker.ownership.owned_bundles import OnAcquired, OnLost, OnRelease, OwnedBundles
-from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
-from geminga_broker.ownership.placement import (
+from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing
+from geminga_broker.ownership.assignment.placement import (
     BrokersView,
     EvenlySpread,
     Placement,
     candidate,
     place,
 )
+from geminga_broker.ownership.assignment.split import pieces
+from geminga_broker.ownership.clusters import ServingClusters
+from geminga_broker.ownership.errors import NotOwned
+from geminga_broker.ownership.owned_bundles import OnAcquired, OnLost, OnRelease, OwnedBundles
+from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
 from geminga_broker.ownership.rings import Rings
-from geminga_broker.ownership.split import pieces
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.ownership import BundleOwner
@@ -212,13 +212,13 @@ class Ownership(Service):
             raise ServiceNotReady(f"bundle {bundle} was split: look the topic up again")
         if found is Unowned.NOBODY:
             here, view = self.address.broker_id, await self._view_brokers()
-            broker_id, standing = self._place(bundle, view, authoritative=authoritative)
+            broker_id, reason = self._place(bundle, view, authoritative=authoritative)
             if broker_id != here:
                 if broker_id not in view.loads:
                     raise ServiceNotReady(
                         f"broker {broker_id} is to serve {bundle} and does not run"
                     )
-                return candidate(view.loads[broker_id], standing)
+                return candidate(view.loads[broker_id], reason)
             found = await self._acquire(bundle)
         elif found is Unowned.OWN_PAST:
             # Every other broker sees us as the owner, and sends clients here: placing the bundle
@@ -230,7 +230,7 @@ class Ownership(Service):
 
     def _place(
         self, bundle: Bundle, view: BrokersView, *, authoritative: bool
-    ) -> tuple[str, Standing]:
+    ) -> tuple[str, LookupReason]:
         destination, until_s = self._destinations.get(bundle, ("", 0.0))
         return place(
             *(bundle, self.address.broker_id, view, self._placement),
@@ -315,12 +315,12 @@ class Ownership(Service):
     async def _hand_on(self, bundle: Bundle, destination: str | None) -> Owner | None:
         here, view = self.address.broker_id, await self._view_brokers()
         if destination is None:
-            broker_id, standing = self._place(bundle, view, authoritative=False)
+            broker_id, reason = self._place(bundle, view, authoritative=False)
         else:
-            broker_id, standing = destination, Standing.CHOSEN
+            broker_id, reason = destination, LookupReason.CHOSEN
         if broker_id == here or broker_id not in view.loads:
             return None
-        await self._assign(bundle, candidate(view.loads[broker_id], standing))
+        await self._assign(bundle, candidate(view.loads[broker_id], reason))
         return await self.present_owner_of(bundle)
 
     async def retire(self, budget_s: float) -> None:

@@ -8,7 +8,7 @@ kinds of broker agree on the cut.
 
 from __future__ import annotations
 
-from geminga_broker.ownership.bundles import (
+from geminga_broker.ownership.assignment.bundles import (
     Bundle,
     BundleRing,
     broker_of_namespace,

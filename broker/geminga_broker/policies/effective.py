@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.retention import Retention
+from geminga_broker.managed_ledger.ledger_chain.retention import Retention
 from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_broker.policies.backlog import (
     UNLIMITED,

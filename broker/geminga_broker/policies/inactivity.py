@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from annotated_types import Ge, Gt
 
-from geminga_broker.managed_ledger.retention import FOR_EVER
+from geminga_broker.managed_ledger.ledger_chain.retention import FOR_EVER
 from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, Levels, nearest

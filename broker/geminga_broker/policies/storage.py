@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.retention import FOR_EVER, Retention
+from geminga_broker.managed_ledger.ledger_chain.retention import FOR_EVER, Retention
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels, nearest
 from geminga_protocol.records.namespaces import PersistencePolicies, RetentionPolicies

@@ -21,7 +21,7 @@ from random import Random
 from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannelOptions
 from geminga.errors import ClientError, TopicNotFound
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.dispatching import UNLIMITED, DispatchLimit
@@ -76,7 +76,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ReplicationServices:
     """What replicators of a broker share."""
 
     remotes: RemoteClusters
@@ -101,7 +101,7 @@ class Replicator(Service):
         managed_ledger: ManagedLedger,
         cursor: Cursor,
         schemas: SchemaRegistry,
-        around: Surroundings,
+        around: ReplicationServices,
     ) -> None:
         super().__init__()
         self.route = route

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.writes import Writes
+from geminga_broker.managed_ledger.writing.confirmation_waiter import ConfirmationWaiter
 from geminga_ledger import LedgerError, Ledgers, NoSuchEntry, NoSuchLedger
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.managed_ledger import Position
@@ -174,7 +174,7 @@ class SchemaStorage:
 
     async def _write(self, schema_id: str, payload: bytes) -> Position:
         """Put an entry into a ledger of its own."""
-        config, writes = self._config, Writes()
+        config, writes = self._config, ConfirmationWaiter()
         try:
             writer = await self._ledgers.create(
                 ensemble_size=config.ensemble_size,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.sessions.back_pressure import PublishBuffer
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.directory import TopicDirectory

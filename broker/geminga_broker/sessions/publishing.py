@@ -11,7 +11,11 @@ from functools import partial
 from typing import ClassVar
 
 from geminga_broker.errors import BrokerError, NotAllowed
-from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_one, publisher_of
+from geminga_broker.managed_ledger.writing.append_request import (
+    AppendRequest,
+    one_by_one,
+    publisher_of,
+)
 from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.schemas import schema_of, topic_schemas
 from geminga_broker.sessions.session import Session

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.ownership.errors import ListenerMissing
 from geminga_broker.sessions.back_pressure import BackPressure
 from geminga_broker.sessions.context import SessionContext

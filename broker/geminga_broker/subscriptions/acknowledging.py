@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from geminga_broker.errors import InvalidRequest, NotAllowed
-from geminga_broker.managed_ledger.acknowledged import bits_set
-from geminga_broker.managed_ledger.cursor import Cursor, OnDurable
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import bits_set
+from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
 from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher

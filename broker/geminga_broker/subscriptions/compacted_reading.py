@@ -11,9 +11,9 @@ from itertools import groupby
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry
 from geminga_broker.compaction.compacted_view import CompactedView
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
-from geminga_broker.managed_ledger.chain import LedgerChain
-from geminga_broker.managed_ledger.fetched_entries import FetchedBudget, FetchedEntries
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAhead, ReadAheadBudget
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
 
 
@@ -29,7 +29,7 @@ class CompactedReading:
         view: CompactedView,
         chain: LedgerChain,
         acknowledged: Acknowledged,
-        budget: FetchedBudget,
+        budget: ReadAheadBudget,
         *,
         first: Position,
     ) -> None:
@@ -39,7 +39,7 @@ class CompactedReading:
         self._acknowledged = acknowledged
         # What lies before the log begins is never acknowledged: the log does not have it.
         self._nothing = Acknowledged(LedgerChain(), EARLIEST)
-        self._fetched = FetchedEntries(budget)
+        self._fetched = ReadAhead(budget)
 
     def begin(self) -> Position:
         """Where to read after the mark-delete position; what was read ahead is forgotten."""

@@ -21,12 +21,12 @@ from weakref import ref
 
 from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.errors import EntryDamaged, StorageUnavailable
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.fetched_entries import FetchedEntries
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAhead
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.payloads import counted
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.reading.payloads import counted
 from geminga_broker.subscriptions.compacted_reading import CompactedReading
 from geminga_broker.subscriptions.damage import Damage
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
@@ -99,7 +99,7 @@ class CursorReader:
         self.compacted: CompactedReading | None = None
         self.entries_fetched = 0
         self.is_reading = False
-        self.fetched = FetchedEntries(self._log.fetched_budget)
+        self.fetched = ReadAhead(self._log.read_ahead_budget)
         # Whether the entries given out last came from there, rather than from the cache.
         self.is_fetched = False
         self._damage: Damage | None = None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from geminga_broker.managed_ledger.payloads import message_count
 from geminga_broker.managed_ledger.positions import Entry
+from geminga_broker.managed_ledger.reading.payloads import message_count
 from geminga_broker.policies.dispatching import Counting
 from geminga_broker.subscriptions.rate_limiter import LimitOf, RateLimiter
 from geminga_server.token_bucket import ANY_NUMBER

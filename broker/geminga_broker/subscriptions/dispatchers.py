@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from geminga_broker.delayed.messages import DelayedMessages
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.subscriptions.dispatcher import Dispatcher
 from geminga_broker.subscriptions.distribution.key_shared_policy import KeySharedPolicy

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 
 from geminga_broker.errors import EntryDamaged
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.acknowledgement.unacknowledged import unacknowledged_runs
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
-from geminga_broker.managed_ledger.unacknowledged import unacknowledged_runs
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_broker.subscriptions.expiry import (
     NEVER_MS,
     end_of_expired_ledgers,

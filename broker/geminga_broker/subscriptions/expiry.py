@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from geminga_broker.delayed.deliver_at import deliver_at_ms, is_plain
-from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
-from geminga_broker.managed_ledger.payloads import entry_time_ms
+from geminga_broker.delayed.schedule.deliver_at import deliver_at_ms, is_plain
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 
 NEVER_MS = (1 << 63) - 1
 

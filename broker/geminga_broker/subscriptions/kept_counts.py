@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_protocol.records.redelivery_counts import (
     is_of_redelivery_counts,

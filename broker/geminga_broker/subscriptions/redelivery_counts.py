@@ -14,8 +14,8 @@ from itertools import islice, starmap
 from operator import itemgetter
 from typing import TypeAlias
 
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
-from geminga_broker.managed_ledger.chain import LedgerChain
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain
 from geminga_broker.managed_ledger.positions import EntryId, Position
 from geminga_protocol.records.redelivery_counts import CountedRun
 

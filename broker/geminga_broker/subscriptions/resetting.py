@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from geminga_broker.errors import ConsumerBusy
-from geminga_broker.managed_ledger.acknowledged import Words
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.durable import Durable
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Words
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.durable_future import DurableFuture
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_broker.subscriptions.membership import Membership
 
 # How long a subscription that is not durable waits, after a seek, for its consumer to come back.
@@ -84,7 +84,7 @@ class Resetting:
             over.set_result(None)
 
     async def _move_to(self, position: Position, remaining: Words = ()) -> None:
-        durable = Durable()
+        durable = DurableFuture()
         self._cursor.acknowledged.reset(self._managed_ledger.chain.previous_of(position))
         if any(remaining):
             self._cursor.acknowledged.acknowledge_batch_indexes(*position, remaining)

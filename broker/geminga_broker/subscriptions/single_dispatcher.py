@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 
 from geminga_broker.errors import ConsumerBusy
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId
 from geminga_broker.subscriptions.compacted_reading import CompactedReading

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from geminga_broker.managed_ledger.cursor import Cursor, OnDurable
-from geminga_broker.managed_ledger.durable import Durable
+from geminga_broker.managed_ledger.acknowledgement.unacknowledged import nth_unacknowledged
+from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
+from geminga_broker.managed_ledger.cursors.durable_future import DurableFuture
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import EntryId, Position
-from geminga_broker.managed_ledger.unacknowledged import nth_unacknowledged
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_runtime.clock import Clock
 from geminga_server.metrics import Meter
 
@@ -63,7 +63,7 @@ class Skipping:
 
     async def expire_upto(self, position: Position) -> int:
         """Pass everything up to ``position``, as expired; how many entries that are."""
-        durable = Durable()
+        durable = DurableFuture()
         count = self.expire_at_once(position, durable)
         if count:
             await durable.wait()
@@ -114,7 +114,7 @@ class Skipping:
 
     async def _pass(self, position: Position) -> None:
         if self._cursor.acknowledged.acknowledge_upto(position):
-            durable = Durable()
+            durable = DurableFuture()
             self._cursor.changed(durable)
             self._on_passed(None)
             await durable.wait()

@@ -14,7 +14,7 @@ from geminga_broker.delayed.bucket_store import has_buckets
 from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.errors import InvalidRequest
 from geminga_broker.managed_ledger.browsing import last_message
-from geminga_broker.managed_ledger.cursor import Cursor, OnDurable
+from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import LATEST, AckedEntry, EntryId, Position
 from geminga_broker.policies.delayed import DelayedConfig
@@ -268,7 +268,7 @@ class Subscription:
                 self._compacted_view,
                 self._managed_ledger.chain,
                 self.cursor.acknowledged,
-                self._managed_ledger.reader.fetched_budget,
+                self._managed_ledger.reader.read_ahead_budget,
                 first=first,
             )
         self.dispatcher.compacted = self._compacted

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from geminga_broker.errors import ConsumerBusy, NotAllowed
-from geminga_broker.managed_ledger.cursor import OnDurable
-from geminga_broker.managed_ledger.payloads import message_count
+from geminga_broker.managed_ledger.cursors.cursor import OnDurable
 from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
+from geminga_broker.managed_ledger.reading.payloads import message_count
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.distribution.active_consumer import choose_active
 from geminga_broker.subscriptions.distribution.key_shared import new_selector

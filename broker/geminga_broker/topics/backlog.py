@@ -14,10 +14,10 @@ from geminga_broker.errors import (
     ProducerHeldByQuota,
     ProducerRefusedByQuota,
 )
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_broker.policies.backlog import (
     BacklogQuotas,
     Quota,

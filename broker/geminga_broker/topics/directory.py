@@ -17,11 +17,11 @@ from geminga_broker.errors import (
     TopicReplicated,
 )
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
-from geminga_broker.managed_ledger.nothing import NO_TEXTS
-from geminga_broker.ownership.address import Owner
+from geminga_broker.managed_ledger.records.log_store import NO_PROPERTIES
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PolicyResolver, no_policies
-from geminga_broker.replication.replicator import Surroundings
+from geminga_broker.replication.replicator import ReplicationServices
 from geminga_broker.topics.config import TopicsConfig
 from geminga_broker.topics.part import TopicServices
 from geminga_broker.topics.topic import Topic
@@ -74,7 +74,7 @@ class TopicDirectory(Service):
         suspect: Callable[[TopicName], None] = _nothing,
         policies: PolicyResolver | None = None,
         config: TopicsConfig | None = None,
-        replication: Surroundings | None = None,
+        replication: ReplicationServices | None = None,
     ) -> None:
         super().__init__()
         self._factory = factory
@@ -168,7 +168,7 @@ class TopicDirectory(Service):
         failure: GemingaError = ServiceNotReady(f"{name} could not be loaded: try again")
         began_s = self._clock.monotonic()
         try:
-            topic = await self._opened(name, properties or NO_TEXTS if create else None)
+            topic = await self._opened(name, properties or NO_PROPERTIES if create else None)
             # What is fenced before it is loaded, ``_fenced`` has not unloaded.
             if self._may_serve(name) and not topic.is_fenced:
                 self._topics[name] = topic

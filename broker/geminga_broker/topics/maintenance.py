@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.policies.inactivity import is_over
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.part import PartT

@@ -13,15 +13,15 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from geminga_broker.managed_ledger.append_request import AppendRequest
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.effective import EffectivePolicies, PolicyConfig
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
-from geminga_broker.replication.replicator import Surroundings
+from geminga_broker.replication.replicator import ReplicationServices
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.schemas.storage import SchemaStorage
 from geminga_broker.subscriptions.rate_limiter import LimitOf, RateLimiter
@@ -57,7 +57,7 @@ class TopicServices:
         config: PolicyConfig,
         *,
         cluster: str,
-        replication: Surroundings | None = None,
+        replication: ReplicationServices | None = None,
     ) -> None:
         self.factory = factory
         self.cluster = cluster

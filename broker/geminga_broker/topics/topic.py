@@ -14,10 +14,10 @@ from functools import cache
 from weakref import proxy
 
 from geminga_broker.errors import NotAllowed, TopicFenced, TopicTerminated
-from geminga_broker.managed_ledger.append_request import AppendRequest
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest

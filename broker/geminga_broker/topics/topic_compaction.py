@@ -1,7 +1,7 @@
 """A topic's compaction as the topic holds it: next to nothing until it is used, for most never are.
 
-``Compaction`` does the work; it is made when the topic has the cursor ``__compaction``, or when it
-is first asked to compact.
+``TopicCompactor`` does the work; it is made when the topic has the cursor ``__compaction``, or when
+it is first asked to compact.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from geminga_broker.compaction.compacted_view import CompactedView
-from geminga_broker.compaction.compaction import Compaction
 from geminga_broker.compaction.report import CompactionReport
+from geminga_broker.compaction.topic_compactor import TopicCompactor
 from geminga_broker.errors import NotAllowed
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
 from geminga_cluster.system_topics import is_change_events
 from geminga_protocol.pulsar.enums import SubscriptionType
@@ -31,7 +31,7 @@ class TopicCompaction(TopicPart):
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
         self.view = CompactedView(str(topic.name))
-        self.compaction: Compaction | None = None
+        self.compaction: TopicCompactor | None = None
         self._services = services
 
     @property
@@ -58,10 +58,10 @@ class TopicCompaction(TopicPart):
         compaction = self.compaction
         return [] if compaction is None or compaction.cursor is None else [compaction.cursor]
 
-    async def _used(self) -> Compaction:
+    async def _used(self) -> TopicCompactor:
         if self.compaction is None:
             topic, services = self._topic, self._services
-            self.compaction = Compaction(
+            self.compaction = TopicCompactor(
                 topic.name,
                 services.factory,
                 topic.managed_ledger,

@@ -9,15 +9,15 @@ from typing import Any
 from unittest.mock import Mock
 
 from geminga_broker.errors import BrokerError
-from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
+from geminga_broker.managed_ledger.acknowledgement.cursor_state import CursorState
+from geminga_broker.managed_ledger.cache.log_cache import LogCache
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAheadBudget
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.cursor_state import CursorState
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
-from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
-from geminga_broker.managed_ledger.log_cache import LogCache
-from geminga_broker.managed_ledger.log_reader import LogReader
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
 from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PoliciesOf, PolicyResolver, no_policies
@@ -107,7 +107,7 @@ class MemoryLog(LogReader):
             self.name,
             ledgers=Mock(spec=Ledgers),
             cached=Mock(spec=LogCache),
-            fetched_budget=FetchedBudget(1 << 30),
+            read_ahead_budget=ReadAheadBudget(1 << 30),
             config=self.config,
         )
         self.is_cold = False

@@ -16,8 +16,8 @@ from geminga_broker.administration import Administration
 from geminga_broker.broker import Broker
 from geminga_broker.errors import NotAllowed
 from geminga_broker.health import HealthCheck
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.managed_ledger.config import CacheConfig
-from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.policies.backlog import BacklogQuotas, Quota, QuotaPolicy
 from geminga_broker.topics.backlog import Backlog

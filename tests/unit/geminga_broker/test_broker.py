@@ -18,7 +18,7 @@ from tests.unit.geminga_broker.stand_ins import MemoryNetwork
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.metrics.collector import BrokerMetrics
-from geminga_broker.ownership.listeners import ListenerConfig
+from geminga_broker.ownership.addresses.listeners import ListenerConfig
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.producing.deduplication import TopicDeduplication

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.ownership.address import Standing
-from geminga_broker.ownership.placement import candidate
+from geminga_broker.ownership.addresses.address import LookupReason
+from geminga_broker.ownership.assignment.placement import candidate
 from geminga_runtime.errors import GemingaError
 from geminga_server import http
 from geminga_server.authorization import Action
@@ -116,5 +116,5 @@ async def _redirect_to_broker(request: Request, services: ServicesArg) -> None:
     if record is None:
         raise RestError(404, f"Broker id '{broker_id}' not found in available brokers.")
     is_tls = request.url.scheme == "https"
-    url = candidate(record, Standing.OWNS).rest_url(is_tls=is_tls)
+    url = candidate(record, LookupReason.OWNS).rest_url(is_tls=is_tls)
     raise ServedElsewhere(f"{url}/admin/v2/brokers/health?{request.url.query}")

@@ -19,7 +19,7 @@ from geminga_broker.admin.routes.namespaces import bundle_in
 from geminga_broker.admin.routes.topics import require_namespace
 from geminga_broker.admin.serving import to_each, to_each_bundle
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.topic import Topic

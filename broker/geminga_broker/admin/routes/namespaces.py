@@ -24,12 +24,17 @@ from geminga_broker.admin.peers import ask
 from geminga_broker.admin.routes.replication import check_tenant_allows
 from geminga_broker.admin.routes.topics import names_answer, require_namespace, topics_of
 from geminga_broker.admin.serving import elsewhere, to_each_bundle
-from geminga_broker.ownership.address import Standing
-from geminga_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary
+from geminga_broker.ownership.addresses.address import LookupReason
+from geminga_broker.ownership.assignment.bundles import (
+    Bundle,
+    BundleRing,
+    check_boundaries,
+    parse_boundary,
+)
+from geminga_broker.ownership.assignment.placement import candidate
+from geminga_broker.ownership.assignment.split import RANGE_EQUALLY_DIVIDE, split_boundaries
 from geminga_broker.ownership.clusters import entrance_of
 from geminga_broker.ownership.errors import BundleNotSplit, NotOwned
-from geminga_broker.ownership.placement import candidate
-from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundaries
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
 from geminga_cluster.initialize import BUNDLES_DEFAULT
 from geminga_cluster.system_topics import is_system_topic
@@ -184,7 +189,7 @@ async def _unload_to(
     if chosen is None:
         raise RestError(404, f"Broker {destination} does not run")
     owner = await services.ownership.present_owner_of(bundle)
-    there = candidate(chosen, Standing.OWNS)
+    there = candidate(chosen, LookupReason.OWNS)
     if owner is None or owner.rest_url(is_tls=False) == there.rest_url(is_tls=False):
         return  # no broker has it, or that broker
     is_leader, has_authority = services.brokers.is_leader, flag(request, "authoritative")
@@ -193,7 +198,7 @@ async def _unload_to(
     if is_leader:
         services.ownership.destine(bundle, destination)
     elif leader is not None and not has_authority:
-        await ask(services.calls, request, candidate(leader, Standing.CHOSEN), path)
+        await ask(services.calls, request, candidate(leader, LookupReason.CHOSEN), path)
         return
     if owner.is_self:
         await services.ownership.unload(bundle, destination)

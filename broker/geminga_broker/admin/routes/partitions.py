@@ -21,7 +21,7 @@ from geminga_broker.admin.routes.replication import (
 )
 from geminga_broker.admin.serving import policies_here, to_each, to_partition
 from geminga_broker.errors import TopicExists, TopicNotFound
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation
 from geminga_cluster.errors import PartitionedTopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName

@@ -15,7 +15,7 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.serving import policies_here, serve_here
 from geminga_broker.errors import TopicExists, TopicNotFound
-from geminga_broker.ownership.bundles import Bundle, BundleRing, parse_boundary
+from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing, parse_boundary
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName

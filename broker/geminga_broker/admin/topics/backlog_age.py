@@ -4,9 +4,9 @@ for, for it takes an entry of each."""
 from __future__ import annotations
 
 from geminga_broker.admin.documents.topic_stats import TopicStats
-from geminga_broker.managed_ledger.log_reader import LogReader
-from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.topic import Topic
 

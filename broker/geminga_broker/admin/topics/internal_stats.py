@@ -10,7 +10,7 @@ from geminga_broker.admin.documents.internal_stats import (
     persistent_document,
     volatile_document,
 )
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.internal_stats import LedgerStats, cursor_stats, log_stats
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from geminga_broker.errors import ConsumerBusy, SubscriptionNotFound, TopicFenced
-from geminga_broker.managed_ledger.append_request import AppendRequest
-from geminga_broker.managed_ledger.chain import LedgerChain
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain
 from geminga_broker.managed_ledger.positions import EARLIEST, LATEST, Entry, Position
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.dispatching import DISPATCH_FREELY, DispatchPolicies
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.expiry import Expiry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from geminga_broker.managed_ledger.cursor import OnDurable
+from geminga_broker.managed_ledger.cursors.cursor import OnDurable
 from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.subscribing import SUBSCRIBE_FREELY

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from geminga_broker.errors import NotAllowed
-from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.positions import Entry
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
 from geminga_broker.topics.consuming.admission import check_name

@@ -15,18 +15,18 @@ from enum import Enum
 from itertools import groupby
 
 from geminga_broker.errors import NotAllowed, StorageUnavailable
-from geminga_broker.managed_ledger.append_request import (
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.reading.log_reader import LogScan
+from geminga_broker.managed_ledger.writing.append_request import (
     AppendRequest,
     one_by_one,
     payload_of,
     publisher_of,
     sequence_id_of,
 )
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
-from geminga_broker.managed_ledger.log_reader import LogScan
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from geminga_broker.errors import BrokerError, StorageUnavailable
-from geminga_broker.managed_ledger.append_request import AppendRequest, sequence_id_of
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, sequence_id_of
 
 # Messages that may be pending: while bookies are away, they must not fill the broker's memory.
 UNDER_WAY_MAX = 1000

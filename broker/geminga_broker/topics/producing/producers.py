@@ -17,12 +17,9 @@ from weakref import proxy
 
 from geminga_broker.client_session import ClientSession
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced
-from geminga_broker.managed_ledger.append_request import (
-    AppendRequest,
-    payload_of,
-)
-from geminga_broker.managed_ledger.broker_entry_metadata import stamp_bytes
 from geminga_broker.managed_ledger.positions import Entry
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import stamp_bytes
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_send_error
 from geminga_protocol.pulsar.enums import AccessMode

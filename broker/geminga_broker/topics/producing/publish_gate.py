@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from geminga_broker.client_session import host_of
-from geminga_broker.delayed.deliver_at import is_delayed_longer
+from geminga_broker.delayed.schedule.deliver_at import is_delayed_longer
 from geminga_broker.errors import BrokerError, InvalidRequest, NotAllowed, ProducerBusy
-from geminga_broker.managed_ledger.append_request import (
+from geminga_broker.managed_ledger.reading.payloads import is_encrypted
+from geminga_broker.managed_ledger.writing.append_request import (
     AppendRequest,
     messages_of,
     one_by_one,
     payload_of,
 )
-from geminga_broker.managed_ledger.payloads import is_encrypted
 from geminga_broker.policies.publishing import PUBLISH_FREELY, PublishPolicies
 from geminga_broker.topics.part import Step, TopicPart
 from geminga_broker.topics.producing.producers import Producer, Producers

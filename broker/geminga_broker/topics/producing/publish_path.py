@@ -12,9 +12,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from geminga_broker.errors import BrokerError, TopicFenced, TopicTerminated
-from geminga_broker.managed_ledger.append_request import AppendRequest, Publisher, publisher_of
 from geminga_broker.managed_ledger.positions import Entry
-from geminga_broker.managed_ledger.write_latency import WriteLatency
+from geminga_broker.managed_ledger.writing.append_request import (
+    AppendRequest,
+    Publisher,
+    publisher_of,
+)
+from geminga_broker.managed_ledger.writing.write_latency import WriteLatency
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.subscriptions.volatile_subscription import NOWHERE
 from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from geminga_broker.errors import BrokerError, NotAllowed, StorageUnavailable
-from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_one
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, one_by_one
 from geminga_broker.topics.part import Step
 from geminga_broker.topics.producing.producers import Producer
 from geminga_protocol.errors import WireError

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.integers import signed

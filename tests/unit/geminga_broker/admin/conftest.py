@@ -40,7 +40,7 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import BrokerSnapshot, TopicSnapshot
 from geminga_broker.non_persistent_topics import NonPersistentTopics
-from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.addresses.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.ownership import Ownership

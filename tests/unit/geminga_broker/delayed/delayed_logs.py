@@ -10,7 +10,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import (
 )
 
 from geminga_broker.delayed.messages import DelayedMessages
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import LATEST, Position

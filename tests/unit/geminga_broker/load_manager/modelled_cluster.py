@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from geminga_broker.load_manager.cluster_load import ClusterLoad, cost_of
+from geminga_broker.load_manager.balancing.cluster_load import ClusterLoad, cost_of
+from geminga_broker.load_manager.balancing.placement import LeastLoaded
+from geminga_broker.load_manager.balancing.shedding import Move, Shedder
 from geminga_broker.load_manager.config import LoadManagerConfig
-from geminga_broker.load_manager.placement import LeastLoaded
-from geminga_broker.load_manager.shedding import Move, Shedder
-from geminga_broker.ownership.bundles import Bundle, parse_boundary
+from geminga_broker.ownership.assignment.bundles import Bundle, parse_boundary
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
 from geminga_simulation.clock import SimulatedClock

@@ -11,10 +11,10 @@ from tests.unit.geminga_broker.load_manager.modelled_cluster import bundle_named
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.load_manager.config import LoadManagerConfig
-from geminga_broker.load_manager.history import HistoryRecords
+from geminga_broker.load_manager.history_records import HistoryRecords
 from geminga_broker.load_manager.load_manager import SPLIT_PAUSE_S, LoadManager
-from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.placement import BrokersView
+from geminga_broker.ownership.addresses.address import Owner
+from geminga_broker.ownership.assignment.placement import BrokersView
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.brokers import (
     BundleData,

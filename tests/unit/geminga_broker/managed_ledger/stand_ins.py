@@ -8,12 +8,12 @@ from random import Random
 from typing import cast
 
 from geminga_broker.errors import BrokerError
-from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfig
-from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
 from geminga_ledger import (
     EntryTooLarge,
     LedgerClosed,

@@ -10,9 +10,9 @@ from tests.unit.geminga_broker.managed_ledger.stepped import (
     Steps,
 )
 
+from geminga_broker.managed_ledger.acknowledgement.cursor_state import CursorState
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.cursor_state import CursorState
-from geminga_broker.managed_ledger.cursor_store import CursorStore
+from geminga_broker.managed_ledger.cursors.cursor_store import CursorStore
 from geminga_broker.managed_ledger.positions import Position
 from geminga_ledger import Ledgers
 from geminga_protocol.records.cursor import cursor_path

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from tests.unit.geminga_broker.ownership.two_brokers import HERE, THERE
 
-from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.addresses.address import BrokerAddress
+from geminga_broker.ownership.assignment.load_report import LoadReportConfig
 from geminga_broker.ownership.brokers import Brokers
-from geminga_broker.ownership.load import LoadReportConfig
 from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
 from geminga_runtime import service
 from geminga_runtime.coordination import Coordination

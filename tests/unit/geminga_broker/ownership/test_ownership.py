@@ -10,7 +10,7 @@ import pytest
 from tests.unit.geminga_broker.ownership.two_brokers import HERE, ORDERS, SHOP, THERE
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.owned_bundles import Successor
 from geminga_broker.ownership.ownership import Ownership

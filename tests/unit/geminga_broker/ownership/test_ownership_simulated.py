@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.addresses.address import BrokerAddress
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.brokers import Brokers
-from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_cluster.namespaces import Namespaces

@@ -10,7 +10,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.ownership.address import Owner, Standing
+from geminga_broker.ownership.addresses.address import LookupReason, Owner
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.session import Session
@@ -123,9 +123,9 @@ class MemoryDiscovery:
         if topic.local == "elsewhere":
             return THERE
         if topic.local == "unowned" and not authoritative:
-            return replace(THERE, standing=Standing.CHOSEN)
+            return replace(THERE, reason=LookupReason.CHOSEN)
         if topic.local == "unplaced" and not authoritative:
-            return replace(THERE, standing=Standing.DECIDES)
+            return replace(THERE, reason=LookupReason.DECIDES)
         if topic.local == "broken":
             raise RuntimeError("a bug")
         return Owner("pulsar://here:6650", "", "http://here:8080", "", is_self=True)

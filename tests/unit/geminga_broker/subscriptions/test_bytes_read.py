@@ -20,11 +20,11 @@ from tests.unit.geminga_broker.compaction.compacted_topics import READER, compac
 from tests.unit.geminga_ledger.entry_sizes import KIB, MIB, mixes
 from tests.unit.geminga_ledger.world import World
 
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfig
-from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.ledger_chain.retention import FOR_EVER
 from geminga_broker.managed_ledger.positions import EntryId
-from geminga_broker.managed_ledger.retention import FOR_EVER
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription

@@ -10,7 +10,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
     cursor_over,
 )
 
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import DELIVERY_BYTES_MAX, Consumer
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts

@@ -15,7 +15,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import EntryDamaged, StorageUnavailable
-from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAheadBudget
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.cursor_reader import READ_RETRY_S
@@ -82,7 +82,7 @@ async def test_fetched_entries_are_kept_however_slowly_they_are_taken(log: Memor
 async def test_who_lost_fetched_entries_to_others_reads_what_its_consumer_can_take(
     log: MemoryLog,
 ) -> None:
-    log.fetched_budget = FetchedBudget(1)
+    log.read_ahead_budget = ReadAheadBudget(1)
     dispatchers = [dispatcher_over(log) for _ in range(3)]
     for _ in range(5):
         for dispatcher, consumer, _ in dispatchers:
@@ -103,7 +103,7 @@ async def test_a_dispatcher_that_is_done_with_takes_no_memory(log: MemoryLog) ->
     dispatcher.reader.let_go()
     await log.settled()
     assert dispatcher.reader.entries_fetched == 10
-    assert log.fetched_budget.used_bytes == 0
+    assert log.read_ahead_budget.used_bytes == 0
 
 
 async def test_acknowledged_entries_are_not_read(log: MemoryLog) -> None:
@@ -258,4 +258,4 @@ async def test_a_reader_whose_owner_is_gone_keeps_nothing(log: MemoryLog) -> Non
     dispatcher.reader.let_go()
     del dispatcher
     await log.settled()
-    assert (reader.is_reading, log.fetched_budget.used_bytes) == (False, 0)
+    assert (reader.is_reading, log.read_ahead_budget.used_bytes) == (False, 0)

@@ -27,7 +27,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import InvalidRequest
-from geminga_broker.managed_ledger.acknowledged import bits_set
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import bits_set
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.dispatching import COUNT_ALL, DispatchLimit

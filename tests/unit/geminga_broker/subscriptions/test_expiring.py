@@ -18,8 +18,8 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
 from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.subscriptions import expiring
 from geminga_broker.subscriptions.consumer import Consumer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.expiry import (
     NEVER_MS,

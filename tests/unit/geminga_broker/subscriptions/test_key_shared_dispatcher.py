@@ -11,7 +11,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import ConsumerNotAssigned
-from geminga_broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
+from geminga_broker.managed_ledger.cache.entry_cache import ENTRY_OVERHEAD_BYTES
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions import key_shared_dispatcher, tracking_dispatcher
 from geminga_broker.subscriptions.consumer import Consumer
@@ -282,7 +282,7 @@ async def test_what_waits_is_fetched_once_and_sent_from_memory(
     assert keys_of(session, log) == owned(dispatcher, stuck)
     assert dispatcher.read_position == Position(1, 2_000)
     assert log.entries_read == 2_000
-    assert log.fetched_budget.used_bytes == 0
+    assert log.read_ahead_budget.used_bytes == 0
 
 
 async def test_reading_goes_on_when_others_acknowledge_what_waits(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
-from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.redelivery_counts import RUNS_KEPT_MAX, RedeliveryCounts
 from geminga_protocol.records.cursor import PositionRecord

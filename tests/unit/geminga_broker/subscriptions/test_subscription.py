@@ -16,7 +16,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed, StorageUnavailable
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer

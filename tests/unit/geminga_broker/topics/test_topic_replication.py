@@ -20,12 +20,12 @@ from tests.unit.geminga_broker.replication import conftest
 from tests.unit.geminga_broker.replication.conftest import REMOTE
 
 from geminga_broker.errors import TopicReplicated
-from geminga_broker.managed_ledger.cursor_store import CursorStore
+from geminga_broker.managed_ledger.cursors.cursor_store import CursorStore
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.remote_topics import RemoteTopics
-from geminga_broker.replication.replicator import Surroundings
+from geminga_broker.replication.replicator import ReplicationServices
 from geminga_broker.topics.backlog import MessageExpiry
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
@@ -58,7 +58,7 @@ async def topics(
     coordination: Coordination, ledgers: MemoryLedgers, remotes: RemoteClusters
 ) -> AsyncIterator[TopicDirectory]:
     """The topics of a broker that replicates them."""
-    around = Surroundings(
+    around = ReplicationServices(
         remotes=remotes,
         clock=SimulatedClock(),
         random=Random(1),

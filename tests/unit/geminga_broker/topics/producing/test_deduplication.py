@@ -19,8 +19,8 @@ from tests.unit.geminga_broker.topics.producing.recognizing_repeats import open_
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.errors import NameReserved, TopicFenced
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.retention import KEEP_NOTHING
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.ledger_chain.retention import KEEP_NOTHING
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.backlog import Backlog

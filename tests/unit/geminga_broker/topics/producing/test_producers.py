@@ -6,7 +6,7 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
 
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced, TopicFenced
-from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
 
 from geminga_broker.errors import InvalidRequest, NotAllowed, ProducerBusy
-from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.publishing import PublishLimits, PublishPolicies
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_gate import PublishGate

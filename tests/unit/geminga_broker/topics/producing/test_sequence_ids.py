@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.geminga_broker.managed_ledger.stand_ins import QUIET
 
-from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.topics.producing.sequence_ids import (
     SNAPSHOT_BYTES_MAX,
     SequenceIds,

@@ -1,0 +1,125 @@
+"""Which messages survive a compaction: the newest of every key that has a value. Pure.
+
+Messages are numbered as they are read. A key is remembered as a digest with the number of its
+newest message, about 150 bytes however long the key is; when all is read, a bit for each message
+says whether it stays, and the keys are forgotten. A message in chunks stays with all of them;
+upstream keeps the last one only, which nobody can read. Those whose last is still to come stay too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from geminga_broker.compaction.selection.entries import Chunk, Message
+
+# Two keys with the same digest would lose one: with a billion keys the odds are 1 in 10^20.
+DIGEST_BYTES = 16
+BYTE_BITS = 8
+
+
+def _digest(name: str) -> bytes:
+    return blake2b(name.encode(), digest_size=DIGEST_BYTES).digest()
+
+
+class NewestMessages:
+    """Phase one: fed with the messages of every entry, in order.
+
+    ``retain_null_key`` keeps messages without a key (topicCompactionRetainNullKey). ``removed``
+    counts the messages that do not survive, as upstream counts them.
+    """
+
+    def __init__(self, *, retain_null_key: bool) -> None:
+        self._retain_null_key = retain_null_key
+        self._newest: dict[bytes, int] = {}
+        self._always: list[int] = []
+        # The numbers of the chunks of messages that are not complete yet, and of those that are,
+        # by the last one's number, all before it.
+        self._begun: dict[bytes, list[int]] = {}
+        self._chunks: dict[int | None, list[int]] = {}
+        self._count = 0
+        self.removed = 0
+
+    @property
+    def keys(self) -> int:
+        """How many keys have a value so far."""
+        return len(self._newest)
+
+    def see(self, messages: Sequence[Message] | None) -> None:
+        """The next entry holds ``messages``; None for one that stays whole."""
+        if messages is None:
+            self._always.append(self._count)
+            self._count += 1
+            return
+        if not messages:
+            self.removed += 1  # a marker
+        for message in messages:
+            if not message.is_gone:
+                self._see_one(message)
+            self._count += 1
+
+    def _see_one(self, message: Message) -> None:
+        if message.chunk is not None and not self._see_chunk(message.chunk):
+            return
+        if message.key is None:
+            if self._retain_null_key:
+                self._always.append(self._count)
+            else:
+                self._goes(self._count)
+            return
+        digest = _digest(message.key)
+        former = self._newest.pop(digest, None)
+        if not message.has_value:
+            self._goes(self._count)
+            self._chunks.pop(former, None)  # upstream counts the two as one
+        else:
+            self._newest[digest] = self._count
+            if former is not None:
+                self._goes(former)
+
+    def _see_chunk(self, chunk: Chunk) -> bool:
+        """Whether the message is complete with that."""
+        digest = _digest(chunk.uuid)
+        if chunk.is_first:  # whatever had this name before was never completed
+            self._begun[digest] = []
+        begun = self._begun.setdefault(digest, [])
+        if not chunk.is_last:
+            begun.append(self._count)
+            return False
+        del self._begun[digest]
+        self._chunks[self._count] = begun
+        return True
+
+    def _goes(self, number: int) -> None:
+        """A message does not survive."""
+        self.removed += 1
+        self._chunks.pop(number, None)
+
+    def survivors(self) -> Survivors:
+        """What stays of all that was seen; nothing is remembered here any more."""
+        bits = bytearray(self._count // BYTE_BITS + 1)
+        staying = (self._newest.values(), self._always, *self._chunks.values())
+        for numbers in (*staying, *self._begun.values()):
+            for number in numbers:
+                bits[number // BYTE_BITS] |= 1 << number % BYTE_BITS
+        for each in (self._newest, self._always, self._chunks, self._begun):
+            each.clear()
+        return Survivors(bits)
+
+
+class Survivors:
+    """Phase two: asked about the same entries in the same order."""
+
+    def __init__(self, bits: bytearray) -> None:
+        self._bits = bits
+        self._count = 0
+
+    def take(self, places: int) -> list[bool]:
+        """For each of the next ``places`` messages, whether it stays."""
+        first = self._count
+        self._count += places
+        bits = self._bits
+        return [
+            bits[number // BYTE_BITS] >> number % BYTE_BITS & 1 == 1
+            for number in range(first, self._count)
+        ]

@@ -1,0 +1,180 @@
+"""Which bundles are moved from brokers with much to do, and where to. Pure.
+
+The destination is chosen first: a bundle leaves its broker only for one that is better off with it
+than the broker was before. So each move makes the larger of the two loads smaller, a bundle that is
+the whole load of its broker stays where it is, and no move is undone by the next one.
+
+Unequal loads have to be found several times in a row, and a bundle that was moved stays for a
+while: what lasts a minute moves nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from geminga_broker.load_manager.balancing.cluster_load import ClusterLoad
+from geminga_broker.load_manager.balancing.placement import is_full
+from geminga_broker.load_manager.config import LoadManagerConfig
+
+# Half of a difference makes two brokers equal; half of that is worth the trouble.
+WORTHWHILE_SHARE = 0.25
+
+
+class Move(NamedTuple):
+    """``bundle`` goes from one broker to another, both by their ids."""
+
+    bundle: str
+    source: str
+    destination: str
+
+
+class Shedder:
+    """Decides again and again, once a shedding interval."""
+
+    def __init__(self, load: ClusterLoad, config: LoadManagerConfig) -> None:
+        self._load = load
+        self._config = config
+        self._hits = 0
+
+    def decide(self, now_s: float) -> list[Move]:
+        """The moves to be made now, of brokers whose loads were unequal often enough."""
+        moved = self._load.moved_since(now_s - self._config.load_balancer_shedding_grace_s)
+        moves = plan_moves(self._load, self._config, fixed=moved)
+        self._hits = self._hits + 1 if moves else 0
+        if self._hits < self._config.load_balancer_shedding_hits:
+            return []
+        self._hits = 0
+        return moves
+
+
+def plan_moves(
+    load: ClusterLoad, config: LoadManagerConfig, *, fixed: Collection[str] = ()
+) -> list[Move]:
+    """Moves after which no broker's load is further from the average than it may be, as far as
+    bundles can bring that about. ``fixed`` bundles stay where they are.
+
+    Where some broker is too far from the average, all are brought half as near as they have to be:
+    the next small change then moves nothing.
+    """
+    if len(load.brokers) < 2:
+        return []
+    share = config.load_balancer_shedding_percent / 100
+    plan = _Plan(load, config, fixed, share / 2)
+    return plan.moves() if plan.is_beyond(share) else []
+
+
+@dataclass(slots=True)
+class _Offer:
+    """The bundles that a broker can do without, by ascending cost."""
+
+    costs: list[float]
+    bundles: list[str]
+
+    def take(self, index: int) -> tuple[float, str]:
+        return self.costs.pop(index), self.bundles.pop(index)
+
+
+class _Plan:
+    """The loads as they will be after the moves so far."""
+
+    def __init__(
+        self, load: ClusterLoad, config: LoadManagerConfig, fixed: Collection[str], share: float
+    ) -> None:
+        self._load = load
+        self._config = config
+        self._fixed = fixed
+        self._costs = {broker_id: each.cost for broker_id, each in load.brokers.items()}
+        self._mean = load.mean_cost
+        self._high, self._low = self._mean * (1 + share), self._mean * (1 - share)
+        self._offers: dict[str, _Offer] = {}
+        excluded = config.load_balancer_shedding_excluded_namespaces
+        self._excluded = tuple(f"{namespace}/" for namespace in excluded)
+
+    def is_beyond(self, share: float) -> bool:
+        """Whether some broker's load is further from the average, and the difference to another's
+        is worth a move."""
+        most, least = max(self._costs.values()), min(self._costs.values())
+        worth = self._config.load_balancer_shedding_rate_min
+        outside = most > self._mean * (1 + share) or least < self._mean * (1 - share)
+        return outside and most - least >= worth
+
+    def moves(self) -> list[Move]:
+        """From the broker with the most to the one with the least, until all are near enough."""
+        costs, config = self._costs, self._config
+        sources = set(costs)
+        targets = {
+            broker_id
+            for broker_id, each in self._load.brokers.items()
+            if not is_full(each, config) and len(each.arrivals) < config.load_balancer_arrivals_max
+        }
+        moves: list[Move] = []
+        moved: defaultdict[str, float] = defaultdict(float)
+        while sources and targets and len(moves) < config.load_balancer_shedding_bundles_max:
+            source = max(sources, key=lambda broker_id: (costs[broker_id], broker_id))
+            target = min(targets, key=lambda broker_id: (costs[broker_id], broker_id))
+            if costs[source] <= self._high and costs[target] >= self._low:
+                break
+            if costs[source] - costs[target] < config.load_balancer_shedding_rate_min:
+                break
+            taken = self._take(source, target)
+            if taken is None:
+                sources.discard(source)
+                continue
+            cost, bundle = taken
+            costs[source] -= cost
+            costs[target] += cost
+            moves.append(Move(bundle, source, target))
+            moved[source] += cost
+            moved[target] += cost
+        # Two brokers that are brought together by less are as unequal as before: where the load of
+        # one is in a bundle that cannot be moved, the small ones around it stay too.
+        enough = config.load_balancer_shedding_rate_min * WORTHWHILE_SHARE
+        return [
+            move for move in moves if max(moved[move.source], moved[move.destination]) >= enough
+        ]
+
+    def _take(self, source: str, target: str) -> tuple[float, str] | None:
+        """The largest bundle that leaves both brokers within the bounds; of a broker with too much,
+        else the smallest one. Either is at most half the difference: the target never gets more to
+        do than the source keeps."""
+        offer = self._offer(source)
+        if offer is None or not offer.costs:
+            return None
+        half_gap = (self._costs[source] - self._costs[target]) / 2
+        fits = min(self._high - self._costs[target], self._costs[source] - self._low)
+        index = bisect_right(offer.costs, min(fits, half_gap)) - 1
+        if index >= 0:
+            return offer.take(index)
+        is_too_much = self._costs[source] > self._high
+        return offer.take(0) if is_too_much and offer.costs[0] <= half_gap else None
+
+    def _offer(self, source: str) -> _Offer | None:
+        known = self._offers.get(source)
+        sources_max = self._config.load_balancer_shedding_brokers_max
+        if known is not None or len(self._offers) >= sources_max:
+            return known
+        broker = self._load.brokers[source]
+        bundles = sorted(
+            (
+                bundle
+                for bundle in broker.bundles
+                if bundle not in self._fixed
+                and bundle not in broker.arrivals
+                and not bundle.startswith(self._excluded)
+                and not is_brokers_own(bundle)
+            ),
+            key=lambda bundle: (broker.bundles[bundle], bundle),
+        )
+        offer = _Offer([broker.bundles[bundle] for bundle in bundles], bundles)
+        self._offers[source] = offer
+        return offer
+
+
+def is_brokers_own(bundle: str) -> bool:
+    """Whether it is of a broker's own namespace (``pulsar/host:port/0x…``), which never moves."""
+    tenant, _, rest = bundle.partition("/")
+    return tenant == "pulsar" and ":" in rest.partition("/")[0]

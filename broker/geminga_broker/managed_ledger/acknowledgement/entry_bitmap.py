@@ -1,0 +1,163 @@
+"""Which entries of one ledger are acknowledged, a byte an entry, from a first entry on. Pure.
+
+Setting one is O(1) in any order, and the end of a run is found with ``bytearray.find`` at memory
+speed. What the mark-delete position passes is cut off in front, where a bytearray gives it up
+without moving the rest: each byte is made, counted and given up once, whatever the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+# For each bit of a byte: what turns a byte into that bit alone, 0 or 1.
+_BITS_OF_BYTE = 8
+_ONE_BIT = tuple(bytes(value >> bit & 1 for value in range(256)) for bit in range(_BITS_OF_BYTE))
+# Where a run begins, unless at the first byte.
+_GAP_BEFORE_MARK = b"\0\1"
+
+
+def _packed(marks: bytearray) -> int:
+    """The set of the indexes of ``marks`` that are 1, every eighth of them at once: 2 ns a mark,
+    where ``int(digits, 2)`` takes 50."""
+    members = 0
+    for bit in range(_BITS_OF_BYTE):
+        members |= int.from_bytes(marks[bit::_BITS_OF_BYTE], "little") << bit
+    return members
+
+
+def _unpacked(members: int) -> bytearray:
+    """The marks of a set."""
+    packed = members.to_bytes((members.bit_length() + 7) // _BITS_OF_BYTE, "little")
+    marks = bytearray(_BITS_OF_BYTE * len(packed))
+    for bit in range(_BITS_OF_BYTE):
+        marks[bit::_BITS_OF_BYTE] = packed.translate(_ONE_BIT[bit])
+    return marks
+
+
+class EntryBitmap:
+    """A mark for each entry from ``first`` on; entries before it are not counted."""
+
+    __slots__ = ("_marks", "first")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self._marks = bytearray()
+
+    def __contains__(self, entry_id: int) -> bool:
+        index = entry_id - self.first
+        return 0 <= index < len(self._marks) and self._marks[index] == 1
+
+    def add(self, entry_id: int, entries: int) -> bool:
+        """Mark an entry of a ledger of ``entries``; False where it was marked already."""
+        marks, index = self._marks, entry_id - self.first
+        if index < len(marks):
+            if marks[index]:
+                return False
+        else:
+            self._reach(index, entries)
+        marks[index] = 1
+        return True
+
+    def add_all(self, entry_ids: Sequence[int], entries: int) -> int:
+        """Mark entries of a ledger of ``entries``, lowest first; returns how many were not."""
+        marks, first = self._marks, self.first
+        start, stop = entry_ids[0] - first, entry_ids[-1] + 1 - first
+        if stop > len(marks):
+            self._reach(stop - 1, entries)
+        marked_before = marks.count(1, start, stop)
+        for entry_id in entry_ids:
+            marks[entry_id - first] = 1
+        return marks.count(1, start, stop) - marked_before
+
+    def _reach(self, index: int, entries: int) -> None:
+        """Have room for a mark at ``index``, and for as many again where the ledger has them."""
+        marks = self._marks
+        size = max(index + 1, min(2 * len(marks), entries - self.first))
+        marks.extend(bytes(size - len(marks)))
+
+    def discard(self, entry_id: int) -> bool:
+        """Take the mark of an entry away; False where it had none."""
+        if entry_id not in self:
+            return False
+        self._marks[entry_id - self.first] = 0
+        return True
+
+    def add_range(self, first: int, last: int) -> int:
+        """Mark the entries from ``first`` to ``last``; returns how many were not."""
+        start, stop = max(first - self.first, 0), last + 1 - self.first
+        if stop <= start:
+            return 0
+        if stop > len(self._marks):
+            self._marks.extend(bytes(stop - len(self._marks)))
+        fresh = stop - start - self._marks.count(1, start, stop)
+        self._marks[start:stop] = b"\1" * (stop - start)
+        return fresh
+
+    def add_bits(self, members: int, entries: int) -> int:
+        """Mark the set ``members`` in an empty one, as far as the ledger goes; returns how many."""
+        self._marks = _unpacked(members >> self.first)[: max(entries - self.first, 0)]
+        return self.count()
+
+    def between(self, first: int, last: int) -> bytearray:
+        """A byte for each entry from ``first`` (ours at least) to ``last``: 1 where marked."""
+        known = self._marks[first - self.first : last + 1 - self.first]
+        return known.ljust(last + 1 - first, b"\0")
+
+    def run_end(self, entry_id: int) -> int:
+        """The first entry from ``entry_id`` on that is not marked."""
+        start = entry_id - self.first
+        if start >= len(self._marks):
+            return entry_id
+        stop = self._marks.find(0, start)
+        return self.first + (len(self._marks) if stop < 0 else stop)
+
+    def unmarked(self, first: int, end: int, count_max: int) -> Sequence[int]:
+        """At most ``count_max`` entries from ``first`` on that are not marked, before ``end``."""
+        marks, start = self._marks, self.first
+        if first - start >= len(marks):
+            return range(first, min(end, first + count_max))
+        found: list[int] = []
+        while len(found) < count_max and (first := self.run_end(first)) < end:
+            stop = marks.find(1, first - start) if first - start < len(marks) else -1
+            stop = end if stop < 0 else min(start + stop, end)
+            found += range(first, min(stop, first + count_max - len(found)))
+            first = stop
+        return found
+
+    def cut(self, first: int) -> int:
+        """Begin at ``first``, not before; returns how many marks are given up."""
+        passed = first - self.first
+        if passed <= 0:
+            return 0
+        marked = self._marks.count(1, 0, passed)
+        del self._marks[:passed]
+        self.first = first
+        return marked
+
+    def count(self) -> int:
+        """How many entries are marked."""
+        return self._marks.count(1)
+
+    def last(self) -> int | None:
+        """The last entry that is marked."""
+        index = self._marks.rfind(1)
+        return None if index < 0 else self.first + index
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Marked runs in order, the first and the last entry of each."""
+        marks, first = self._marks, self.first
+        start = marks.find(1)
+        while start >= 0:
+            stop = marks.find(0, start)
+            end = len(marks) if stop < 0 else stop
+            yield first + start, first + end - 1
+            start = marks.find(1, end)
+
+    @property
+    def run_count(self) -> int:
+        """How many runs there are, counted at memory speed."""
+        return self._marks.count(_GAP_BEFORE_MARK) + self._marks.startswith(b"\1")
+
+    def bits(self) -> int:
+        """The entry ids as a bit set."""
+        return _packed(self._marks) << self.first
