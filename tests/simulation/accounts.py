@@ -51,7 +51,7 @@ def _needless(cluster: Cluster) -> str:
             if log is not None and not log.is_fenced:
                 trimmer = log._trimmer
                 needless = trimmer._trimmable(trimmer.retention)
-                if needless or trimmer._recorded.has_garbage:
+                if needless or trimmer._recorded.store.garbage:
                     return f"{topic.name} of {broker.address.broker_id}: {needless}"
     return ""
 

@@ -120,7 +120,6 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.delayed.schedule.deliver_at": WIRE,
     "geminga_broker.functions_worker": PROCESSES,
     "geminga_broker.health": HTTP,
-    "geminga_broker.managed_ledger.writing.broker_entry_metadata:_number": WIRE,
     "geminga_broker.managed_ledger.writing.broker_entry_metadata:index_of": WIRE,
     "geminga_broker.managed_ledger.cursors.cursor_store:CursorStore.create": MISUSE,
     "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._append_all:except EntryTooLarge": MISUSE,  # noqa: E501

@@ -1,7 +1,7 @@
-"""Takes ledgers out of a log when nobody needs them any more (``retention`` says which).
+"""Deletes the ledgers at the front of a log that are no longer needed (``retention`` says which).
 
-Nothing is taken before the log is told who reads it (``readership``): while a topic is loading, its
-slowest cursor may be the one not read yet.
+Nothing is deleted before the trimmer knows the log's cursors (``readership``): while a topic is
+loading, its slowest cursor may be the one that is not loaded yet.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Readership(Protocol):
-    """Who reads a log: the topic's subscriptions, as far as the log must know them."""
+    """The subscriptions of a topic, as far as its log must know them."""
 
     def cursors(self) -> Iterable[Cursor]:
         """All cursors, those that are not durable too."""
@@ -39,17 +39,17 @@ class Readership(Protocol):
 
 
 class TrimmedLog(Protocol):
-    """What a trimmer tells its managed ledger."""
+    """What a trimmer needs of its managed ledger."""
 
     name: str
     is_fenced: bool
 
     def ledgers_removed(self, spans: Sequence[LedgerSpan]) -> None:
-        """These are about to leave the chain: forget what is kept of them."""
+        """Forget what is kept of ``spans``: they are about to leave the chain."""
         ...
 
     def fence(self) -> None:
-        """Another broker has the log."""
+        """Stop: another broker has the log."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> asyncio.Task[object]:
@@ -58,29 +58,29 @@ class TrimmedLog(Protocol):
 
 
 class Trimmer:
-    """Trims ``recorded``, the chain of ``owner``; ``retention`` may be changed at any time."""
+    """Trims ``recorded``, the chain of ``owner``."""
 
     __slots__ = ("_clock", "_owner", "_recorded", "_running", "readership", "retention")
 
     def __init__(
         self, owner: TrimmedLog, recorded: RecordedChain, clock: Clock, retention: Retention
     ) -> None:
+        # What is kept though all cursors have passed it; may be replaced at any time.
         self.retention = retention
+        # None until all cursors are known, and again once the log is closed.
         self.readership: Readership | None = None
+        # A proxy: the log has its trimmer, and is freed without the garbage collector.
         self._owner: TrimmedLog = proxy(owner)
         self._recorded = recorded
         self._clock = clock
         self._running: asyncio.Task[object] | None = None
 
-    def stop(self) -> None:
-        """Trim no more: the log is closed."""
-        self.readership = None
-
     def trim_soon(self) -> None:
         """Delete in the background what may go now, and what an earlier attempt left behind."""
         if self._running is not None or self._owner.is_fenced:
             return
-        if self._recorded.has_garbage or self._trimmable(self.retention):
+        # Most calls find nothing to do: a task is made only where there is something.
+        if self._recorded.store.garbage or self._trimmable(self.retention):
             self._running = self._owner.spawn(self._trim_quietly(), name=f"trim {self._owner.name}")
 
     async def _trim_quietly(self) -> None:
@@ -108,34 +108,34 @@ class Trimmer:
     def _trimmable(self, retention: Retention) -> list[LedgerSpan]:
         if self.readership is None:
             return []
-        marks = (each.needless_upto for each in self._cursors() if each.is_durable)
+        # Cursors that are not durable (readers) hold nothing back.
+        marks = (each.needless_upto for each in self.readership.cursors() if each.is_durable)
         return trimmable_ledgers(
             self._recorded.chain.spans, min(marks, default=None), retention, self._clock.wall_ms()
         )
 
-    def _cursors(self) -> Iterable[Cursor]:
-        return () if self.readership is None else self.readership.cursors()
-
     def _leave(self, removed: Sequence[LedgerSpan]) -> None:
-        """No cursor may stand or count in ledgers that are gone.
+        """Move every cursor out of ``removed``: none may stand or count in ledgers that are gone.
 
-        One that is not durable holds nothing back; one that was moved back while the record was
-        being written is too late. Both go on behind what is gone.
+        A cursor that is not durable may stand there, and one that was moved back while the record
+        was being written. Both go on behind what is gone.
         """
-        for cursor in self._cursors():
+        for cursor in self.readership.cursors() if self.readership is not None else ():
             if cursor.acknowledged.acknowledge_upto(removed[-1].last):
                 cursor.changed()
         self._owner.ledgers_removed(removed)
 
     async def pass_everything(self, end: Position, deadline_s: float) -> None:
-        """Move every cursor to ``end`` and wait until that is durable.
+        """Move every cursor to ``end`` and wait until that is durable. The log's readership is
+        known.
 
-        The log is open, and was told who reads it. Raises ``StorageUnavailable`` at the deadline,
-        and what a cursor gives as its reason.
+        Raises ``StorageUnavailable`` at the deadline, and the error with which a cursor's write
+        fails.
         """
         assert self.readership is not None, "roll_over, which comes first, finds a log closed"
+        # All at once: each cursor writes on its own.
         moved: list[DurableFuture] = []
-        for cursor in self._cursors():
+        for cursor in self.readership.cursors():
             cursor.acknowledged.acknowledge_upto(end)
             moved.append(DurableFuture())
             cursor.changed(moved[-1])
@@ -148,7 +148,8 @@ class Trimmer:
             ) from None
 
     def wanted_from(self, ledger_id: int) -> int:
-        """The first entry of this ledger that some subscription has still to be sent."""
+        """The first entry of this ledger that some subscription has still to be sent; beyond all
+        where there is none. The log's cache keeps these entries longest."""
         position = self.readership.reads_from() if self.readership is not None else None
         if position is None or position[0] > ledger_id:
             return INT64_MAX

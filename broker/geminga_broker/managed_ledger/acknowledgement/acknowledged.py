@@ -1,8 +1,18 @@
 """What one subscription has acknowledged: a mark-delete position and the holes beyond it. Pure.
 
-Entries beyond the mark-delete position are kept as one byte an entry (``marks``), so a million of
-them are a megabyte. Acknowledging one costs the same in any order, amortised: whatever the mark
-passes was acknowledged once and is forgotten once.
+::
+
+    7:0  7:1  7:2  7:3  7:4  7:5  7:6  …      mark_delete = 7:2
+     x    x    x         x         x          beyond it: 7:4 and 7:6, ahead_count = 2
+
+Entries beyond the mark-delete position are kept as one byte an entry (``EntryBitmap``), so a
+million of them are a megabyte. Acknowledging one costs the same in any order, amortised: whatever
+the mark passes was acknowledged once and is forgotten once.
+
+Of an entry that is a batch, single messages may be acknowledged (*batch indexes*). For such an
+entry the 64-bit words of the messages that are still to be consumed are kept (bit = 1), least
+significant first, as ``CommandAck.ack_set`` and ``BatchedEntryDeletionIndexInfo.deleteSet`` carry
+them. When no bit is left, the entry is acknowledged.
 """
 
 from __future__ import annotations
@@ -19,7 +29,8 @@ Words = tuple[int, ...]
 """A bit set in signed 64-bit words, least significant first."""
 
 PositionRange = tuple[Position, Position]
-"""``(lower, upper]``: lower excluded, upper included, both in the same ledger, as upstream's."""
+"""``(lower, upper]``: lower excluded, upper included, as upstream's. Both are in one ledger, except
+in records of upstream, which joins ranges over ledgers where it keeps them as a range set."""
 
 # Sets of a million messages, in a batch: an entry has 5 MiB at most, a message six bytes at least.
 BATCH_WORDS_MAX = 16 * 1024
@@ -34,24 +45,28 @@ class Acknowledged:
     """The set of acknowledged positions of one cursor over ``chain``.
 
     Everything not greater than ``mark_delete`` is acknowledged; ``mark_delete`` moves by itself
-    over whatever joins it.
+    over whatever joins it. Between two calls the entry after it is never acknowledged.
     """
 
-    __slots__ = ("_ahead", "_chain", "_partial", "ahead_count", "mark_delete")
+    __slots__ = ("_ahead", "_chain", "ahead_count", "mark_delete", "partial_entries")
 
     def __init__(self, chain: LedgerChain, mark_delete: Position) -> None:
         self._chain = chain
         self.mark_delete = mark_delete
+        # By ledger: what is acknowledged beyond the mark, ``ahead_count`` entries together.
         self._ahead: dict[int, EntryBitmap] = {}
-        self._partial: dict[Position, Words] = {}
         self.ahead_count = 0
+        # Batches acknowledged in part, none of which the mark has passed: what is left of each.
+        self.partial_entries: dict[Position, Words] = {}
+
+    # Looking
 
     def is_acknowledged(self, ledger_id: int, entry_id: int) -> bool:
         """Whether this entry needs no delivery any more."""
         if (ledger_id, entry_id) <= self.mark_delete:
             return True
-        marks = self._ahead.get(ledger_id)
-        return marks is not None and entry_id in marks
+        bitmap = self._ahead.get(ledger_id)
+        return bitmap is not None and entry_id in bitmap
 
     def still_open(self, ledger_id: int, run: list[Entry]) -> list[Entry]:
         """Those of ``run``, some entries of a ledger in their order, that need delivery; ``run``
@@ -59,44 +74,55 @@ class Acknowledged:
         first, last = run[0][0], run[-1][0]
         if (ledger_id, first) <= self.mark_delete:
             return [each for each in run if not self.is_acknowledged(ledger_id, each[0])]
-        marks = self._ahead.get(ledger_id)
-        if marks is None:
+        # Most runs have no hole: that is found out for the whole run at once.
+        bitmap = self._ahead.get(ledger_id)
+        if bitmap is None:
             return run
-        is_marked = marks.between(first, last)
+        is_marked = bitmap.between(first, last)
         if 1 not in is_marked:
             return run
+        # The run may leave out just the entries that are marked.
         still_open = [each for each in run if not is_marked[each[0] - first]]
         return still_open if len(still_open) < len(run) else run
 
     def open_ids(self, ledger_id: int, first: int, end: int, count_max: int) -> Sequence[int]:
         """At most ``count_max`` entries of a ledger, from ``first`` on and before ``end``, that
         need delivery. ``first`` is beyond the mark-delete position."""
-        marks = self._ahead.get(ledger_id)
-        if marks is None:
+        bitmap = self._ahead.get(ledger_id)
+        if bitmap is None:
             return range(first, min(end, first + count_max))
-        return marks.unmarked(first, end, count_max)
+        return bitmap.unmarked(first, end, count_max)
 
     def run_end(self, ledger_id: int, entry_id: int) -> int:
         """The first entry of the ledger from ``entry_id``, which is beyond the mark-delete
         position, that is not known to be acknowledged."""
-        marks = self._ahead.get(ledger_id)
-        return entry_id if marks is None else marks.run_end(entry_id)
+        bitmap = self._ahead.get(ledger_id)
+        return entry_id if bitmap is None else bitmap.run_end(entry_id)
 
     @property
     def has_holes(self) -> bool:
         """Whether anything beyond the mark-delete position is acknowledged."""
         return self.ahead_count > 0
 
+    def remaining_indexes(self, ledger_id: int, entry_id: int) -> Words | None:
+        """The words of messages still to be consumed of this entry, or None for all of them."""
+        if not self.partial_entries:
+            return None
+        return self.partial_entries.get(Position(ledger_id, entry_id))
+
+    # Acknowledging
+
     def acknowledge(self, ledger_id: int, entry_id: int) -> bool:
         """Acknowledge one entry; False when it was already (or is not in the log at all)."""
         mark = self.mark_delete
+        # What consumers that acknowledge in order send: the mark moves by one.
         if not self.ahead_count and ledger_id == mark[0] and entry_id == mark[1] + 1:
             span = self._chain.span(ledger_id)
             if span is None or entry_id >= span.entries:
                 return False
             self.mark_delete = Position(ledger_id, entry_id)
-            if self._partial:
-                self._partial.pop(self.mark_delete, None)
+            if self.partial_entries:
+                self.partial_entries.pop(self.mark_delete, None)
             return True
         return self._acknowledge_anywhere(ledger_id, entry_id)
 
@@ -106,11 +132,11 @@ class Acknowledged:
             return False
         if (ledger_id, entry_id) <= self.mark_delete:
             return False
-        if not self._marks_of(ledger_id).add(entry_id, span.entries):
+        if not self._bitmap_of(ledger_id).add(entry_id, span.entries):
             return False
         self.ahead_count += 1
-        if self._partial:
-            self._partial.pop(Position(ledger_id, entry_id), None)
+        if self.partial_entries:
+            self.partial_entries.pop(Position(ledger_id, entry_id), None)
         # The entry after the mark was not acknowledged until now: only this one can be it.
         if entry_id == (self.mark_delete[1] + 1 if ledger_id == self.mark_delete[0] else 0):
             self._advance()
@@ -140,83 +166,27 @@ class Acknowledged:
         if follows and entry_ids == list(range(first, first + len(entry_ids))):
             self._move_to(Position(ledger_id, entry_ids[-1]))  # what consumers in order send
             return len(entry_ids)
-        count = self._marks_of(ledger_id).add_all(entry_ids, span.entries)
+        count = self._bitmap_of(ledger_id).add_all(entry_ids, span.entries)
         self.ahead_count += count
-        if self._partial:
+        if self.partial_entries:
             for entry_id in entry_ids:
-                self._partial.pop(Position(ledger_id, entry_id), None)
+                self.partial_entries.pop(Position(ledger_id, entry_id), None)
         if entry_ids[0] == first:
             self._advance()
         return count
-
-    def _marks_of(self, ledger_id: int) -> EntryBitmap:
-        marks = self._ahead.get(ledger_id)
-        if marks is None:
-            mark = self.mark_delete
-            first = mark[1] + 1 if ledger_id == mark[0] else 0
-            marks = self._ahead[ledger_id] = EntryBitmap(first)
-        return marks
 
     def acknowledge_upto(self, position: Position) -> bool:
         """Acknowledge everything not greater than ``position``; False when it was already."""
         if position <= self.mark_delete:
             return False
+        # A client may name a position beyond the end of the log. What is appended later is not
+        # acknowledged by that.
         position = min(position, max(self._chain.last_confirmed, self.mark_delete))
         if position <= self.mark_delete:
             return False
         self._move_to(position)
         self._advance()
         return True
-
-    def _advance(self) -> None:
-        """Move the mark over acknowledged entries that follow it, across ledgers."""
-        while self.ahead_count:
-            ledger_id, entry_id = self._chain.next_after(self.mark_delete)
-            marks = self._ahead.get(ledger_id)
-            end = entry_id if marks is None else marks.run_end(entry_id)
-            if end == entry_id:
-                return
-            self._move_to(Position(ledger_id, end - 1))
-
-    def _move_to(self, mark_delete: Position) -> None:
-        """Move the mark and forget what it passes."""
-        before, self.mark_delete = self.mark_delete, mark_delete
-        if self._ahead:
-            self._forget_marks(before)
-        if self._partial:
-            self._forget_partial(before)
-
-    def _forget_marks(self, before: Position) -> None:
-        ledger_id, entry_id = self.mark_delete
-        if before[0] != ledger_id:
-            for passed in [each for each in self._ahead if each < ledger_id]:
-                self.ahead_count -= self._ahead.pop(passed).count()
-        marks = self._ahead.get(ledger_id)
-        if marks is not None:
-            self.ahead_count -= marks.cut(entry_id + 1)
-        if not self.ahead_count:
-            self._ahead.clear()
-
-    def _forget_partial(self, before: Position) -> None:
-        """The shorter way: over the entries passed, or over the batches remembered."""
-        ledger_id, entry_id = self.mark_delete
-        if before[0] == ledger_id and entry_id - before[1] < len(self._partial):
-            for passed in range(before[1] + 1, entry_id + 1):
-                self._partial.pop(Position(ledger_id, passed), None)
-        else:
-            mark = self.mark_delete
-            self._partial = {at: words for at, words in self._partial.items() if at > mark}
-
-    def reset(self, mark_delete: Position) -> None:
-        """Begin anew at ``mark_delete``: nothing beyond it is acknowledged."""
-        self.mark_delete = mark_delete
-        self._ahead.clear()
-        self._partial.clear()
-        self.ahead_count = 0
-
-    # Batch indexes: for an entry of which some messages are acknowledged, the 64-bit words of
-    # those that are not (bit = 1: still to be consumed), least significant first, as
-    # CommandAck.ack_set and BatchedEntryDeletionIndexInfo.deleteSet carry them.
 
     def acknowledge_batch_indexes(self, ledger_id: int, entry_id: int, remaining: Words) -> bool:
         """Keep only bits also in ``remaining``; True when that acknowledges the whole entry.
@@ -230,27 +200,66 @@ class Acknowledged:
         if self.is_acknowledged(ledger_id, entry_id):
             return False
         at = Position(ledger_id, entry_id)
-        before = self._partial.get(at)
-        words = (
-            remaining
-            if before is None
-            else tuple(a & b for a, b in zip(before, remaining, strict=False))
-        )
+        words = remaining
+        if (before := self.partial_entries.get(at)) is not None:
+            # Words that one side leaves out have no bit: a message is open only if both say so.
+            words = tuple(a & b for a, b in zip(before, remaining, strict=False))
         if any(words):
-            self._partial[at] = words
+            self.partial_entries[at] = words
             return False
         return self.acknowledge(ledger_id, entry_id)
 
-    def remaining_indexes(self, ledger_id: int, entry_id: int) -> Words | None:
-        """The words of messages still to be consumed of this entry, or None for all of them."""
-        if not self._partial:
-            return None
-        return self._partial.get(Position(ledger_id, entry_id))
+    def reset(self, mark_delete: Position) -> None:
+        """Begin anew at ``mark_delete``: nothing beyond it is acknowledged."""
+        self.mark_delete = mark_delete
+        self._ahead.clear()
+        self.partial_entries.clear()
+        self.ahead_count = 0
 
-    @property
-    def partial_entries(self) -> dict[Position, Words]:
-        """Entries with some of their messages acknowledged."""
-        return self._partial
+    # The mark and what it passes
+
+    def _bitmap_of(self, ledger_id: int) -> EntryBitmap:
+        bitmap = self._ahead.get(ledger_id)
+        if bitmap is None:
+            mark = self.mark_delete
+            first = mark[1] + 1 if ledger_id == mark[0] else 0
+            bitmap = self._ahead[ledger_id] = EntryBitmap(first)
+        return bitmap
+
+    def _advance(self) -> None:
+        """Move the mark over acknowledged entries that follow it, across ledgers."""
+        while self.ahead_count:
+            ledger_id, entry_id = self._chain.next_after(self.mark_delete)
+            bitmap = self._ahead.get(ledger_id)
+            end = entry_id if bitmap is None else bitmap.run_end(entry_id)
+            if end == entry_id:
+                return
+            self._move_to(Position(ledger_id, end - 1))
+
+    def _move_to(self, mark_delete: Position) -> None:
+        """Move the mark and forget what it passes."""
+        before, self.mark_delete = self.mark_delete, mark_delete
+        ledger_id, entry_id = mark_delete
+        if self._ahead:
+            if before[0] != ledger_id:
+                for passed in [each for each in self._ahead if each < ledger_id]:
+                    self.ahead_count -= self._ahead.pop(passed).count()
+            bitmap = self._ahead.get(ledger_id)
+            if bitmap is not None:
+                self.ahead_count -= bitmap.cut(entry_id + 1)
+            if not self.ahead_count:
+                self._ahead.clear()
+        if self.partial_entries:
+            # The shorter way: over the entries passed, or over the batches remembered.
+            if before[0] == ledger_id and entry_id - before[1] < len(self.partial_entries):
+                for passed in range(before[1] + 1, entry_id + 1):
+                    self.partial_entries.pop(Position(ledger_id, passed), None)
+            else:
+                self.partial_entries = {
+                    at: words for at, words in self.partial_entries.items() if at > mark_delete
+                }
+
+    # What is stored, and taken over from what was stored
 
     def ranges(self) -> Iterator[PositionRange]:
         """Acknowledged ranges beyond the mark-delete position, in order, ``(lower, upper]``."""
@@ -261,11 +270,11 @@ class Acknowledged:
     @property
     def range_count(self) -> int:
         """How many ranges there are, counted at memory speed."""
-        return sum(marks.run_count for marks in self._ahead.values())
+        return sum(bitmap.run_count for bitmap in self._ahead.values())
 
     def bits(self) -> dict[int, int]:
         """The same as a bit set of entry ids for each ledger: smaller where there are many."""
-        found = ((ledger_id, marks.bits()) for ledger_id, marks in sorted(self._ahead.items()))
+        found = ((ledger_id, bitmap.bits()) for ledger_id, bitmap in sorted(self._ahead.items()))
         # The mark may have passed all that was acknowledged in its own ledger.
         return {ledger_id: members for ledger_id, members in found if members}
 
@@ -274,7 +283,7 @@ class Acknowledged:
         for ledger_id, members in bits.items():
             span = self._chain.span(ledger_id)
             if span is not None and ledger_id >= self.mark_delete[0]:
-                self.ahead_count += self._marks_of(ledger_id).add_bits(members, span.entries)
+                self.ahead_count += self._bitmap_of(ledger_id).add_bits(members, span.entries)
         self._advance()
 
     def restore(
@@ -284,9 +293,9 @@ class Acknowledged:
         for lower, upper in ranges:
             for ledger_id, first, last in self._spread(lower, upper):
                 if ledger_id >= self.mark_delete[0]:
-                    self.ahead_count += self._marks_of(ledger_id).add_range(first, last)
+                    self.ahead_count += self._bitmap_of(ledger_id).add_range(first, last)
         mark = self.mark_delete
-        self._partial.update((at, words) for at, words in partial if at > mark)
+        self.partial_entries.update((at, words) for at, words in partial if at > mark)
         self._advance()
 
     def _spread(self, lower: Position, upper: Position) -> Iterator[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""What a cursor remembers, as one value: taken from memory, put into records, read from them. Pure.
+"""What a cursor stores, as one value: taken from memory, put into records, read from them. Pure.
 
 A cursor that moves appends a ``PositionInfo`` to its ledger; at rest it is a ``ManagedCursorInfo``
 in ZooKeeper. A few ranges are written as ranges, which either record holds. Many are written as bit
@@ -41,6 +41,7 @@ REPLICATED_PROPERTY = "pulsar.replicated.subscription"
 # batch stand a few tags, lengths, and one or two ids.
 WORD_BYTES = 11
 GROUP_BYTES = 40
+# A varint of 64 bits fills ten of the eleven bytes.
 WORD_BITS = 64
 
 # Empty mappings that all states share: a broker keeps very many cursors, most without properties.
@@ -51,30 +52,29 @@ NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class CursorState:
-    """All that a cursor remembers.
-
-    What is acknowledged beyond ``mark_delete`` is given as ``ranges``, or, where there are many, as
-    ``bits``: a set of entry ids for each ledger. ``partial`` gives, for batches acknowledged in
-    part, the bit sets of the messages still to be consumed.
-    """
+    """All that is stored of a cursor."""
 
     mark_delete: Position
+    # What is acknowledged beyond ``mark_delete``: as ranges or, where there are many, as a bit set
+    # of entry ids for each ledger. Never as both.
     ranges: tuple[PositionRange, ...] = ()
     bits: Mapping[int, int] = field(default_factory=lambda: NO_BITS)
+    # Batches acknowledged in part, with the bit sets of the messages still to be consumed.
     partial: tuple[tuple[Position, Words], ...] = ()
+    # Numbers that hold for ``mark_delete`` and are written with it: the compacted ledger, sequence
+    # ids, redelivery counts, the mark of a replicated subscription.
     position_properties: Mapping[str, int] = field(default_factory=lambda: NO_NUMBERS)
+    # What users and the delayed delivery keep with the subscription. These stand in ZooKeeper only.
     cursor_properties: Mapping[str, str] = field(default_factory=lambda: NO_TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
 class StateLimits:
-    """How much of a cursor is written.
+    """How much of a cursor is written."""
 
-    More ranges than ``ranges_max`` become bits; of batches acknowledged in part the first
-    ``batches_max`` are kept.
-    """
-
+    # More ranges become bits.
     ranges_max: int = 1000
+    # Of batches acknowledged in part so many are kept, those with the least positions.
     batches_max: int = 10_000
     bits_bytes_max: int = BITS_BYTES_MAX
     batches_bytes_max: int = BATCHES_BYTES_MAX
@@ -88,6 +88,7 @@ def state_of(
     cursor_properties: Mapping[str, str],
 ) -> tuple[CursorState, int]:
     """What to write of ``acknowledged``, and how many entries and batches that leaves out."""
+    # One more than the limit shows that there are more: counting millions would take its time.
     ranges = tuple(islice(acknowledged.ranges(), limits.ranges_max + 1))
     bits: dict[int, int] = {}
     left_out = 0
@@ -115,6 +116,7 @@ def _bits_within(bits: Mapping[int, int], bytes_max: int) -> dict[int, int]:
         words_max = max(0, bytes_max - GROUP_BYTES) // WORD_BYTES
         words = -(-members.bit_length() // WORD_BITS)
         fitting = members if words <= words_max else members & ((1 << words_max * WORD_BITS) - 1)
+        # From the end, so that what is kept joins the mark: it is what consumers reach first.
         if not fitting:
             break
         kept[ledger_id] = fitting
@@ -146,7 +148,7 @@ def position_record(state: CursorState) -> PositionRecord:
 
 
 def naming_record(state: CursorState, ledger_id: int, *, last_active_ms: int) -> CursorRecord:
-    """What stands in ZooKeeper while ``ledger_id`` is the cursor."""
+    """What stands in ZooKeeper while the last entry of ``ledger_id`` is the cursor."""
     return CursorRecord(
         cursor_ledger_id=ledger_id,
         mark_delete=state.mark_delete,
@@ -158,7 +160,7 @@ def naming_record(state: CursorState, ledger_id: int, *, last_active_ms: int) ->
 def snapshot(state: CursorState, *, last_active_ms: int) -> bytes | None:
     """The node that is the whole cursor; None where the state is too large for one."""
     if state.bits:
-        return None
+        return None  # ManagedCursorInfo has no field for them
     record = replace(
         naming_record(state, NO_CURSOR_LEDGER, last_active_ms=last_active_ms),
         acknowledged=state.ranges,
@@ -170,20 +172,17 @@ def snapshot(state: CursorState, *, last_active_ms: int) -> bytes | None:
 
 
 def state_from(record: CursorRecord, written: PositionRecord | None) -> CursorState:
-    """The state that ``record`` and the last entry of the ledger it names, if any, tell of."""
+    """The state in ``record`` and in ``written``, the last entry of the ledger that it names."""
     source = record if written is None else written
+    # Bit sets count only where there are no ranges (``ManagedCursorImpl``).
+    bits = NO_BITS
+    if written is not None and not written.acknowledged:
+        bits = {each: bits_of_words(words) for each, words in written.acknowledged_bits.items()}
     return CursorState(
         mark_delete=Position(*(source.mark_delete or (-1, -1))),
         ranges=tuple((Position(*low), Position(*high)) for low, high in source.acknowledged),
-        bits=_bits_of(written),
+        bits=bits,
         partial=tuple((Position(*at), words) for at, words in source.partial_batches.items()),
         position_properties=source.properties or NO_NUMBERS,
         cursor_properties=record.cursor_properties or NO_TEXTS,
     )
-
-
-def _bits_of(written: PositionRecord | None) -> Mapping[int, int]:
-    """The bit sets, which count only where there are no ranges (``ManagedCursorImpl``)."""
-    if written is None or written.acknowledged:
-        return NO_BITS
-    return {each: bits_of_words(words) for each, words in written.acknowledged_bits.items()}

@@ -1,4 +1,4 @@
-"""What a subscription has not acknowledged, as runs: no single entry is looked at. Pure."""
+"""The backlog of a subscription as runs of entries: no entry is looked at by itself. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ def unacknowledged_runs(
 ) -> Iterator[tuple[int, int, int]]:
     """Runs ``(ledger_id, first, last)`` of entries beyond the mark-delete position, in order."""
     mark = acknowledged.mark_delete
+    # By ledger: the first and the last entry of each acknowledged range, in order.
     holes: dict[int, list[tuple[int, int]]] = {}
     for lower, upper in acknowledged.ranges():
         holes.setdefault(lower[0], []).append((lower[1] + 1, upper[1]))

@@ -1,4 +1,4 @@
-"""Waiting for a cursor's write: an ``OnDurable`` that can be awaited."""
+"""The ``OnDurable`` callback of a cursor's write as something to await."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ class DurableFuture:
     """Given to ``Cursor.changed``; ``wait`` then returns when the change is durable."""
 
     def __init__(self) -> None:
-        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def __call__(self, error: BrokerError | None) -> None:
-        """It is durable, or never will be."""
-        if self._told.done():
+        """Called by the cursor: the change is durable or, with an ``error``, never will be."""
+        # Whoever waits may have been cancelled, and the future with it.
+        if self._outcome.done():
             return
         if error is None:
-            self._told.set_result(None)
+            self._outcome.set_result(None)
         else:
-            self._told.set_exception(error)
+            self._outcome.set_exception(error)
 
     async def wait(self) -> None:
-        """Return when it is durable. Raises why it never will be."""
-        await self._told
+        """Return when the change is durable; raises the reason where it never will be."""
+        await self._outcome

@@ -1,4 +1,4 @@
-"""Which ledgers of a log nobody needs any more. Pure.
+"""Which ledgers of a log may be deleted. Pure.
 
 The rules are upstream's (``internalTrimLedgers`` of ``ManagedLedgerImpl``). A ledger may go when
 every durable cursor has passed its last entry; where there is no durable cursor, at once. Retention
@@ -25,7 +25,9 @@ class Retention:
     limit lets a ledger go: to keep by time alone, the size must be -1, and the other way round.
     """
 
+    # Since the ledger was closed, not since its entries were published.
     time_ms: int = 0
+    # Of the whole log, the unread part included.
     size_bytes: int = 0
 
     def keeps(self, *, age_ms: int, left_bytes: int) -> bool:
@@ -41,12 +43,14 @@ KEEP_NOTHING = Retention()
 def passed_ledgers(spans: Sequence[LedgerSpan], slowest: Position | None) -> list[LedgerSpan]:
     """The ledgers before ``slowest``, the least mark-delete position of all durable cursors.
 
-    None: there is no durable cursor, and nobody will come back for an entry. Stops before the last
-    ledger, before one that is not closed, and before one that was offloaded to other storage: what
-    is there is not ours to delete.
+    None: there is no durable cursor, so no consumer can come back for an entry. Stops before the
+    last ledger, before one that is not closed, and before one that was offloaded to other storage.
     """
     passed: list[LedgerSpan] = []
+    # The last ledger stays though all have passed it: cursors point into it, and the end of a
+    # terminated log is known from it.
     for span in spans[:-1]:
+        # What was offloaded lies in storage that this broker cannot delete from.
         if not span.closed_at_ms or span.is_offloaded:
             break
         if slowest is not None and slowest < span.last:
@@ -58,11 +62,12 @@ def passed_ledgers(spans: Sequence[LedgerSpan], slowest: Position | None) -> lis
 def trimmable_ledgers(
     spans: Sequence[LedgerSpan], slowest: Position | None, retention: Retention, now_ms: int
 ) -> list[LedgerSpan]:
-    """The ledgers that go now, oldest first."""
+    """The ledgers to delete now, oldest first."""
     left_bytes = sum(span.size_bytes for span in spans)
     trimmable: list[LedgerSpan] = []
     for span in passed_ledgers(spans, slowest):
         left_bytes -= span.size_bytes
+        # One that is kept keeps all behind it, even where a later one is larger: a log has no gaps.
         if retention.keeps(age_ms=now_ms - span.closed_at_ms, left_bytes=left_bytes):
             break
         trimmable.append(span)

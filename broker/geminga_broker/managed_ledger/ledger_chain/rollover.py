@@ -1,4 +1,4 @@
-"""When a log turns to its next ledger. Pure.
+"""When a log rolls over to its next ledger. Pure.
 
 The rule is upstream's (``currentLedgerIsFull`` of ``ManagedLedgerImpl``): a ledger that is full, or
 has reached its greatest age, is replaced, but never before its least age: a busy topic makes one
@@ -10,7 +10,7 @@ from __future__ import annotations
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 
-# Ledgers opened together (a broker loads its topics at once) must not all turn over together:
+# Ledgers opened together (a broker loads its topics at once) must not all roll over together:
 # each has its own greatest age, at most so much longer (upstream: 5 %).
 AGE_SPREAD = 0.05
 
@@ -21,9 +21,9 @@ def age_max_s(config: ManagedLedgerConfig, chance: float) -> float:
 
 
 def is_due(config: ManagedLedgerConfig, span: LedgerSpan, age_s: float, age_max_s: float) -> bool:
-    """Whether a ledger should be followed by another now.
+    """Whether a ledger that was opened ``age_s`` ago should be followed by another now.
 
-    One without entries never is: it can wait for them.
+    A ledger without entries never is: closing it would leave a useless node in ZooKeeper.
     """
     entries, size_bytes = span.entries, span.size_bytes
     if not entries or age_s < config.ledger_age_min_s:

@@ -1,10 +1,11 @@
 """The record of a log in ZooKeeper: the chain of its ledgers, kept by compare-and-set.
 
-Whoever finds the record changed by somebody else has lost the log to another broker.
+A broker that finds the record changed has lost the log to another broker.
 
 Ledgers that the record names no longer are deleted after it was written, so that a crash between
-the two leaves garbage and never a hole. The record lists them, in a property that upstream carries
-along, until it is next written after they are gone: the next owner finds and deletes what is left.
+the two leaves garbage and never a hole. The record lists these ledgers, in a property that upstream
+carries along, until it is next written after they are gone: the next owner finds and deletes what
+is left.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 class LogStore:
     """The node of log ``name``. ``load`` or ``create`` comes first; calls must not overlap.
 
-    ``garbage`` are ledgers that the record surely does not name and that may still exist.
+    The public attributes are what the record says beside the ledgers. Who changes one calls
+    ``save``, and takes the change back if that fails.
     """
 
     __slots__ = (
@@ -51,15 +53,17 @@ class LogStore:
 
     def __init__(self, coordination: Coordination, name: str) -> None:
         self.name = name
+        # Replaced, never changed: logs without properties share one mapping.
         self.properties: Mapping[str, str] = NO_PROPERTIES
+        # Ledgers that the record surely does not name as part of the log and that may still exist.
         self.garbage: tuple[int, ...] = ()
-        # Gives properties that are written whenever the record is.
+        # Called for further properties whenever the record is written: the running index.
         self.noted: Callable[[], Mapping[str, str]] = dict
         self._coordination = coordination
         self._record = OwnRecord(coordination, managed_ledger_path(name))
-        # Where the log ends for good; None where it does not.
+        # The last entry of a terminated log; None for a log that takes entries.
         self.terminated_at: StoredPosition | None = None
-        # What only upstream uses is kept as it came; None where it uses nothing.
+        # By ledger, what upstream noted of its copy in other storage: written back as it was read.
         self._offloads: dict[int, bytes] | None = None
 
     @property
@@ -71,26 +75,29 @@ class LogStore:
         """The ledgers of the log. Raises ``NodeMissing`` where there is no such log."""
         record = ManagedLedgerRecord.decode(await self._record.load())
         properties = dict(record.properties)
-        self.garbage = _ledger_ids(properties.pop(GARBAGE_PROPERTY, ""))
+        # Another program may have changed the list: what is no number is passed over.
+        listed = properties.pop(GARBAGE_PROPERTY, "").split(",")
+        self.garbage = tuple(int(each) for each in listed if each.isascii() and each.isdigit())
         self.properties = properties or NO_PROPERTIES
         self.terminated_at = record.terminated_at
         self._offloads = {
             each.ledger_id: each.offload for each in record.ledgers if each.offload is not None
         } or None
-        return [self._span(each) for each in record.ledgers]
-
-    def _span(self, record: LedgerRecord) -> LedgerSpan:
-        is_offloaded = record.offload and OffloadContext.FromString(record.offload).complete
-        return LedgerSpan(
-            record.ledger_id,
-            record.entries or 0,
-            record.size_bytes or 0,
-            record.closed_at_ms or 0,
-            is_offloaded=bool(is_offloaded),
-        )
+        return [
+            LedgerSpan(
+                each.ledger_id,
+                each.entries or 0,
+                each.size_bytes or 0,
+                each.closed_at_ms or 0,
+                is_offloaded=bool(
+                    each.offload and OffloadContext.FromString(each.offload).complete
+                ),
+            )
+            for each in record.ledgers
+        ]
 
     async def create(self, spans: Iterable[LedgerSpan], properties: Mapping[str, str]) -> None:
-        """Write the first record. Raises ``TopicExists`` where somebody did already."""
+        """Write the first record. Raises ``TopicExists`` where there is one already."""
         self.properties = properties
         try:
             await self._record.create(self._encode(spans, ()), make_parents=True)
@@ -111,6 +118,7 @@ class LogStore:
         ledgers = tuple(
             LedgerRecord(
                 span.ledger_id,
+                # Of an open ledger the record says nothing: the next owner finds its end.
                 entries=span.entries if span.closed_at_ms else None,
                 size_bytes=span.size_bytes if span.closed_at_ms else None,
                 closed_at_ms=span.closed_at_ms,
@@ -128,8 +136,3 @@ class LogStore:
     async def delete(self) -> None:
         """Delete the record and those of the cursors below it."""
         await delete_tree(self._coordination, self._record.path)
-
-
-def _ledger_ids(listed: str) -> tuple[int, ...]:
-    """The ids in the property; what is no number is nobody's ledger."""
-    return tuple(int(each) for each in listed.split(",") if each.isascii() and each.isdigit())

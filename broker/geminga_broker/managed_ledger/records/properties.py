@@ -12,18 +12,22 @@ from geminga_runtime.coordination import CoordinationError
 
 
 class OwnedLog(Protocol):
-    """The log, as far as its properties must know it."""
+    """What its properties need of a log."""
 
     name: str
     is_fenced: bool
 
     def fence(self) -> None:
-        """Another broker has the log."""
+        """Stop: another broker has the log."""
         ...
 
 
 class LogProperties:
-    """Those of ``owner``, whose record is kept with ``recorded``."""
+    """The properties of ``owner``, whose record is kept with ``recorded``.
+
+    Made for each use: were it kept with the log, the two would refer to each other, and closed
+    logs, of which there may be very many at once, would wait for the garbage collector.
+    """
 
     __slots__ = ("_owner", "_recorded")
 
@@ -33,11 +37,11 @@ class LogProperties:
 
     @property
     def all(self) -> Mapping[str, str]:
-        """As they are stored."""
-        return self._recorded.properties
+        """The properties as they are stored."""
+        return self._recorded.store.properties
 
     async def set(self, name: str, value: str) -> None:
-        """Return when it is durable. Raises ``TopicFenced``, ``StorageUnavailable``."""
+        """Return when the property is durable. Raises ``TopicFenced``, ``StorageUnavailable``."""
         if self._owner.is_fenced:
             raise TopicFenced(self._owner.name)
         try:

@@ -33,30 +33,27 @@ class AppendListener(Protocol):
 class Appender:
     """A ledger writer with the queue of its unconfirmed entries.
 
-    Where they have stamps in front, who sends them must look at them: their numbers of messages
-    are not told, as those of entries that were read are not.
+    ``attach`` comes first. ``has_stamps`` says that the broker's own metadata stands in front of
+    the entries: their message counts are then passed on as 0, so that dispatchers parse them.
     """
 
-    __slots__ = ("_confirmed", "_has_stamps", "_listener", "_pending", "_writer", "ledger_id")
+    __slots__ = ("_confirmed", "_has_stamps", "_listener", "_pending", "ledger_id", "writer")
+
+    writer: LedgerWriter
+    ledger_id: int
 
     def __init__(self, listener: AppendListener, *, has_stamps: bool = False) -> None:
         self._listener = listener
         self._has_stamps = has_stamps
-        self._writer: LedgerWriter | None = None
-        # None before the first entry: there may be very many logs that nobody writes to.
+        # None before the first entry: a broker may have very many logs that take no entries.
         self._pending: deque[AppendRequest] | None = None
+        # The last entry that is durable, -1 for none.
         self._confirmed = -1
 
     def attach(self, writer: LedgerWriter) -> None:
-        """Give the writer, once the ledger was created with this appender as its listener."""
-        self._writer = writer
+        """Set the writer. It was created with this appender as its listener, so it comes last."""
+        self.writer = writer
         self.ledger_id = writer.ledger_id
-
-    @property
-    def writer(self) -> LedgerWriter:
-        """The ledger writer."""
-        assert self._writer is not None, "attach comes first"
-        return self._writer
 
     @property
     def pending_count(self) -> int:
@@ -64,9 +61,9 @@ class Appender:
         return len(self._pending or ())
 
     def append_all(self, items: Sequence[AppendRequest]) -> None:
-        """Send entries on their way. Raises ``LedgerError``, then none of them is."""
-        assert self._writer is not None
-        self._writer.append_all(list(map(payload_of, items)))
+        """Append entries. Raises ``LedgerError``, and then none of them was appended."""
+        # First: if the writer refuses them, they must not be pending.
+        self.writer.append_all(list(map(payload_of, items)))
         if self._pending is None:
             self._pending = deque()
         self._pending.extend(items)
@@ -78,6 +75,7 @@ class Appender:
         self._confirmed = last_confirmed
         pending = self._pending
         assert pending is not None, "what is confirmed was appended"
+        # Mostly one answer of the bookies confirms all there is: that is a copy, not a loop.
         if count == len(pending):
             batch = list(pending)
             pending.clear()
@@ -99,6 +97,6 @@ class Appender:
         self._listener.appender_failed(self, error)
 
     def take_pending(self) -> list[AppendRequest]:
-        """The unconfirmed entries, in order; they are no longer this appender's."""
+        """Give up the unconfirmed entries, in order: another appender sends them again."""
         rest, self._pending = list(self._pending or ()), None
         return rest

@@ -1,16 +1,18 @@
 """What the broker writes in front of an entry before it is stored: the time, and a running index.
 
-The index of an entry is that of its last message: it grows by the messages of each entry, over all
-of the log and for ever. It is found again in the last entry, and in a property of the log, which is
-written with the log's record and so is true where the last ledger has no entry yet. As upstream
-(PIP-70; ``ManagedLedgerInterceptorImpl``), but for one thing: where the last entries were stored
-without an index, because it was turned off meanwhile, the last one that has an index is looked for.
+Both together are the *stamp* of an entry (``BrokerEntryMetadata``). The index of an entry is that
+of its last message: it grows by the messages of each entry, over the whole life of the log. A new
+owner finds it in the last entry, and in a property of the log, which is written with the log's
+record and so is right where the last ledger has no entry yet. All this is upstream's (PIP-70,
+``ManagedLedgerInterceptorImpl``), but for one thing: where the last entries were stored without an
+index, because it was turned off meanwhile, the last entry that has one is searched for.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,8 +38,8 @@ log = logging.getLogger(__name__)
 # The property of the log, upstream's name for it.
 INDEX_PROPERTY = "index"
 NO_INDEX = -1
-# How many entries are looked at for the last index, where that is not in the last one of all: one
-# of each ledger, and those before a damaged one.
+# How many entries are read in search of the last index, where the last entry has none: one of each
+# ledger, and those before a damaged one. Opening a topic must not read all of its log.
 LOOKED_AT_MAX = 100
 
 # BrokerEntryMetadata{broker_timestamp=1, index=2}, behind its magic and size:
@@ -51,19 +53,21 @@ INDEX_TAG = b"\x10"
 
 @dataclass(frozen=True, slots=True)
 class BrokerEntryFields:
-    """What is written: the time when the broker took an entry, the index of its last message."""
+    """Which fields the broker writes."""
 
+    # When the broker took the entry (Unix time, ms).
     time: bool = False
+    # The index of the entry's last message.
     index: bool = False
 
     @classmethod
     def of(cls, interceptors: Collection[Interceptor]) -> BrokerEntryFields:
-        """What upstream's classes of these names write."""
+        """The fields that upstream's classes of these names write."""
         return cls(TIME_INTERCEPTOR in interceptors, INDEX_INTERCEPTOR in interceptors)
 
     @property
     def is_any(self) -> bool:
-        """Whether anything is."""
+        """Whether entries get a stamp at all."""
         return self.time or self.index
 
 
@@ -71,26 +75,23 @@ NO_STAMPS = BrokerEntryFields()
 
 
 class StampedLog(Protocol):
-    """The log, as far as its stamps must know it."""
+    """What recovering the index needs of a log."""
 
     name: str
     chain: LedgerChain
-
-    @property
-    def reader(self) -> LogReader:
-        """What reads it."""
-        ...
+    reader: LogReader
 
     @property
     def properties(self) -> LogProperties:
-        """What is kept with its record."""
+        """What is kept with the log's record."""
         ...
 
 
 class BrokerEntryMetadata:
-    """Those of one log. ``index`` is that of the last message that was taken, -1 before any."""
+    """Writes the stamps of one log's entries."""
 
     def __init__(self, kinds: BrokerEntryFields, clock: Clock) -> None:
+        # The index of the last message that was taken, -1 before any.
         self.index = NO_INDEX
         self._kinds = kinds
         self._clock = clock
@@ -98,7 +99,8 @@ class BrokerEntryMetadata:
     def append(
         self, items: Sequence[AppendRequest], take: Callable[[Sequence[AppendRequest]], None]
     ) -> None:
-        """Give ``take`` the items with their stamps; raises what it raises, then none is taken."""
+        """Call ``take`` with the items and their stamps. Raises what ``take`` raises."""
+        # One time for the run: it was read from a client at once.
         index = self.index
         noted_time = TIME_TAG + encode_varint(self._clock.wall_ms()) if self._kinds.time else b""
         stamped: list[AppendRequest] = []
@@ -111,29 +113,34 @@ class BrokerEntryMetadata:
             stored = b"".join((head, noted, payload))
             stamped.append((stored, messages, publisher, sequence_id, highest_sequence_id))
         take(stamped)
-        self.index = index
+        self.index = index  # only now: an index that was refused is given to the next entry
 
     def properties(self) -> Mapping[str, str]:
-        """What is written with the log's record."""
+        """The properties to write with the log's record."""
         return {INDEX_PROPERTY: str(self.index)} if self._kinds.index else {}
 
     async def recover(self, stored: StampedLog) -> None:
         """Go on behind what is stored. Raises ``StorageUnavailable``."""
-        if self._kinds.index:
-            noted = _number(stored.properties.all.get(INDEX_PROPERTY))
-            self.index = max(
-                NO_INDEX if noted is None else noted,
-                await _last_index(stored, is_sure=noted is None),
-            )
+        if not self._kinds.index:
+            return
+        noted: int | None = None
+        with suppress(KeyError, ValueError):
+            noted = int(stored.properties.all[INDEX_PROPERTY])
+        # The property is as old as the record, the last entry may be newer, or without an index.
+        self.index = max(
+            NO_INDEX if noted is None else noted,
+            await _last_index(stored, is_sure=noted is None),
+        )
 
 
 async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
     """The index in the last entry that has one; -1 where there is none.
 
-    ``is_sure``: where the last entry has none, no other has. Entries that are damaged, or were in a
-    ledger that is gone, count as one message each: what they were nobody knows. A log must open
-    without them: others are published to it and read from it all the same.
+    ``is_sure`` says that where the last entry has none, no other has one either. Entries that are
+    damaged, or were in a ledger that is gone, count as one message each, since their number of
+    messages is not known. The log must open without them: it still takes and delivers others.
     """
+    # Entries behind the one that is looked at, which cannot be read.
     lost = 0
     looked_at = 0
     for span in reversed(stored.chain.spans):
@@ -157,12 +164,14 @@ async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
                 return index + lost
             if is_sure:
                 return NO_INDEX
+            # A ledger has one writer, which writes the index or does not: the others of this
+            # ledger have none either.
             break
     return NO_INDEX
 
 
 def index_of(payload: bytes) -> int | None:
-    """The index that a stored entry bears: that of its last message; None for none."""
+    """The index in the stamp of a stored entry, that of its last message; None for none."""
     try:
         noted = parse_broker_entry(payload, 0, len(payload))
     except WireError:
@@ -171,12 +180,5 @@ def index_of(payload: bytes) -> int | None:
 
 
 def stamp_bytes(payload: bytes) -> int:
-    """How many bytes of a stamped entry are the broker's."""
+    """How many bytes the stamp of an entry takes."""
     return skip_broker_entry(payload, 0, len(payload))
-
-
-def _number(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return None

@@ -1,4 +1,8 @@
-"""Waiting for the entries of a ledger that is written a few at a time: a cursor's, a bucket's."""
+"""Waiting for the entries of a ledger that is written a few at a time.
+
+Cursors, buckets of delayed messages, schemas and compacted ledgers are written so: one coroutine
+appends and waits. Topics have an ``Appender`` instead, which waits for nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,19 @@ from geminga_ledger import LedgerError
 
 
 class ConfirmationWaiter:
-    """Turns a ledger writer's confirmations into something to await, for one who waits."""
+    """The listener of a ledger writer, whose confirmations one task at a time can await."""
 
     def __init__(self) -> None:
+        # The last entry that is durable, -1 for none.
         self._confirmed = -1
+        # Why the writer gave up. What was confirmed before stays durable.
         self._error: LedgerError | None = None
         self._waiting: asyncio.Future[None] | None = None
 
     async def wait_for(self, entry_id: int) -> None:
-        """Return when the entry is durable; raises why it never will be."""
+        """Return when the entry is durable. Raises the ``LedgerError`` with which the writer gave
+        up before it was."""
+        # Confirmations come by the batch: one that ends before ``entry_id`` wakes this too.
         while self._confirmed < entry_id:
             if self._error is not None:
                 raise self._error
@@ -24,7 +32,7 @@ class ConfirmationWaiter:
             await self._waiting
 
     def entries_confirmed(self, last_confirmed: int) -> None:
-        """Called by the ledger writer."""
+        """Called by the ledger writer: everything up to ``last_confirmed`` is durable."""
         self._confirmed = last_confirmed
         self._wake()
 

@@ -1,7 +1,7 @@
-"""How long a topic's entries take from the producer to the bookies' answer, counted by the run.
+"""How long a topic's entries take from the producer to the bookies' answer, measured by the run.
 
-Entries are confirmed in the order in which they were taken: when which were taken is a queue of a
-time and a number for each read of a client, and nothing is kept for the single entry.
+Entries are confirmed in the order in which they were taken. So a queue of pairs (when, how many),
+one for each read of a client, is enough, and nothing is kept for the single entry.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ def write_latency_histogram() -> Histogram:
 
 
 class WriteLatency:
-    """One topic's; what it counts goes to ``of_broker`` too. ``shown`` is the last period's."""
+    """The write latency of one topic; what it measures is added to ``of_broker`` too."""
 
     def __init__(self, of_broker: Durations) -> None:
+        # The last full stats period, and the one that runs.
         self.shown = write_latency_histogram()
         self._present = write_latency_histogram()
         self._of_broker = of_broker
+        # When entries were taken (monotonic seconds), and how many of them are not durable yet.
         self._taken: deque[tuple[float, int]] = deque()
 
     def taken(self, entries: int, now_s: float) -> None:
-        """So many entries are on their way."""
+        """Note that ``entries`` were taken from a producer."""
         self._taken.append((now_s, entries))
 
     def confirmed(self, entries: int, now_s: float) -> None:
-        """The oldest so many of them are durable."""
+        """Note that the oldest ``entries`` of those under way are durable."""
         taken = self._taken
         while entries and taken:
             taken_s, waiting = taken[0]
@@ -48,10 +50,10 @@ class WriteLatency:
             entries -= count
 
     def given_up(self) -> None:
-        """Nothing that is on its way will be confirmed."""
+        """Forget what is under way: it will not be confirmed."""
         self._taken.clear()
 
     def renew(self) -> Histogram:
-        """A period is over: it is what is shown from now on."""
+        """End the stats period and show it from now on."""
         self.shown, self._present = self._present, write_latency_histogram()
         return self.shown
