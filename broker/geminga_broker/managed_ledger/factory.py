@@ -1,4 +1,4 @@
-"""Opens logs and cursors, and looks after the open ones: what they all share, in one place."""
+"""Opens logs and cursors with what they share, and sweeps the open logs periodically."""
 
 from __future__ import annotations
 
@@ -35,17 +35,20 @@ from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, NodeExists, NodeMissing
 from geminga_runtime.service import Service
 
-# How often the cache is looked through for what has become too old.
+# How often entries that have become too old are evicted from the cache.
 CACHE_SWEEP_S = 1.0
-# So many logs are swept before others get a turn of the event loop.
+# So many logs are swept before other tasks get a turn of the event loop.
 LOGS_SWEPT_AT_ONCE = 500
 # Cursors of one log that are loaded at a time: each asks ZooKeeper, most also open a ledger.
 CURSOR_LOADS_MAX = 16
 
 
 class ManagedLedgerFactory(Service):
-    """The broker's logs; ``cache`` is shared by all of them, and ``stamps`` go in front of all
-    entries. While it is entered, sweeps them."""
+    """Makes the broker's logs and cursors, which their users enter. While the factory is entered
+    itself, it sweeps the open logs and the cache.
+
+    All logs share ``cache``; ``stamps`` says what the broker writes in front of all entries.
+    """
 
     def __init__(
         self,
@@ -84,21 +87,22 @@ class ManagedLedgerFactory(Service):
         self.cache.sweep(self._clock.monotonic())
 
     async def _sweep_logs(self) -> None:
-        """One timer for all logs, idle ones too: they turn over and are trimmed by time."""
+        """Roll over and trim logs by time, idle ones too: one timer serves all of them."""
+        # A copy: logs are opened and closed whenever others have a turn.
         for number, log in enumerate(list(self._services.opened.values()), 1):
             log.sweep()
             if number % LOGS_SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     async def exists(self, name: str) -> bool:
-        """Whether there is such a log."""
+        """Whether the log ``name`` is stored."""
         return await self.coordination.exists(managed_ledger_path(name)) is not None
 
     def log(
         self, name: str, listener: LogListener, *, create_with: Mapping[str, str] | None
     ) -> ManagedLedger:
-        """The log ``name``, to be entered; made with those properties where it is new, unless
-        ``create_with`` is None (entering it then raises ``NodeMissing``)."""
+        """The log ``name``, to be entered. A new log is created with the properties
+        ``create_with``; where that is None, entering it raises ``NodeMissing``."""
         return ManagedLedger(
             name,
             self._services,
@@ -109,7 +113,7 @@ class ManagedLedgerFactory(Service):
         )
 
     async def cursor_names(self, log_name: str) -> list[str]:
-        """Names of the durable cursors of a log."""
+        """Names of the durable cursors of a log. Raises ``TopicNotFound``."""
         try:
             encoded = await self.coordination.children(managed_ledger_path(log_name))
         except NodeMissing:
@@ -123,6 +127,7 @@ class ManagedLedgerFactory(Service):
         that is deleted meanwhile is left out.
         """
         names = await self.cursor_names(log_name)
+        # The workers share one iterator: each takes the next name when it is done with one.
         remaining, loaded = iter(names), dict[str, Cursor]()
 
         async def load_in_turn() -> None:
@@ -130,7 +135,8 @@ class ManagedLedgerFactory(Service):
                 with suppress(NodeMissing):
                     loaded[name] = await self.load_cursor(log_name, name, chain)
 
-        if len(names) <= 1:  # as most have: a group of tasks costs a tenth of loading a topic
+        # Most logs have at most one: a group of tasks costs a tenth of loading a topic.
+        if len(names) <= 1:
             await load_in_turn()
             return list(loaded.values())
         try:
@@ -166,7 +172,8 @@ class ManagedLedgerFactory(Service):
         try:
             await store.create(state)
         except NodeExists:
-            # Left by an attempt of which nobody heard the end: a client that went, a lost answer.
+            # An earlier attempt made it, and its outcome was lost: the client had gone, or
+            # ZooKeeper's answer did not arrive.
             state = await store.load()
         return self._cursor(name, chain, state, store)
 

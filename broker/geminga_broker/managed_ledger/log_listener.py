@@ -39,8 +39,8 @@ NO_LISTENER = _NoListener()
 
 
 class LogState(Enum):
-    """What a log is doing, in upstream's words for its internal stats (``ManagedLedgerImpl.State``).
-    Upstream's other states (ClosedLedger, ...) do not happen here."""
+    """What a log is doing, in the words of upstream's internal stats: ``ManagedLedgerImpl.State``,
+    whose other states (ClosedLedger, ...) do not happen here."""
 
     # Entries are taken: upstream opens a ledger when the log is loaded, we for the first entry.
     LEDGER_OPENED = "LedgerOpened"

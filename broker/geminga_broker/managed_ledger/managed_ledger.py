@@ -446,7 +446,7 @@ class ManagedLedger(Service):
         self._trimmer.trim_soon()
 
     def sweep(self) -> None:
-        """Called periodically: roll over a ledger that grew old, trim what retention kept so far."""
+        """Called periodically: roll over a ledger that grew old, trim what retention kept."""
         appender = self._appender
         if appender is not None:
             span = self.chain.span(appender.ledger_id)

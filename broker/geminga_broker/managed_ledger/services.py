@@ -15,22 +15,24 @@ from geminga_runtime.clock import Clock
 
 
 class OpenLog(Protocol):
-    """A managed ledger that is open, as far as its factory looks after it."""
+    """A managed ledger that is open, as far as its factory needs it."""
 
     def sweep(self) -> None:
-        """Turn over and trim by time."""
+        """Roll over and trim by time."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedLedgerServices:
-    """``cache`` holds the newest entries of all, ``read_ahead_budget`` bounds what dispatchers keep
-    of those read from bookies; ``opened`` are the managed ledgers that are open, by name."""
+    """What a managed ledger needs of its broker."""
 
     ledgers: Ledgers
+    # The newest entries of all logs.
     cache: EntryCache
+    # The bound on what dispatchers keep of entries that they read from bookies.
     read_ahead_budget: ReadAheadBudget
     clock: Clock
     random: Random
     config: ManagedLedgerConfig
+    # The managed ledgers that are open, by name: each adds and removes itself.
     opened: MutableMapping[str, OpenLog] = field(default_factory=dict)

@@ -1,14 +1,19 @@
-"""The newest entries in memory, so that tailing consumers never touch a bookie.
+"""The newest entries in memory, so that tailing consumers never touch a bookie. Pure.
 
-One bound for the whole broker. Entries come in runs, as they were confirmed, and a run is the unit
+The whole broker has one bound. Entries come in runs, as they were confirmed, and a run is the unit
 of accounting: nothing is counted an entry at a time. Only a run that is long beside the bound, as
-when bookies answer after a pause, is taken into the books in pieces, so that little more leaves
-than must. What leaves, and when:
+when bookies answer after a pause, is counted in pieces, so that little more is evicted than must
+be. What is evicted, and when:
 
-- what every subscription has been sent leaves soon (``age_max_s``);
+- what every subscription has been sent is evicted soon (``age_max_s``);
 - what one still has to be sent stays longer (``wanted_age_max_s``), for a consumer that is behind;
-- when the bound is passed, first the former leaves whatever its age, then the oldest of all, until
-  the bound's ``watermark`` is reached: so it is not passed again at once.
+- when the bound is exceeded, first the former is evicted whatever its age, then the oldest of all,
+  until the bound's ``watermark`` is reached: so it is not exceeded again at once.
+
+Each ``LedgerCache`` counts its runs, and the ``EntryCache`` has a queue with a *turn* for each run
+of all ledgers, in the order in which they came. When runs of a ledger are evicted before their
+turns have come, the turns stay in the queue and are skipped later (``passed_turns``): taking them
+out of the middle would cost more than it frees.
 """
 
 from __future__ import annotations
@@ -23,31 +28,33 @@ from geminga_broker.managed_ledger.positions import INT64_MAX, Entry, EntryId
 ENTRY_OVERHEAD_BYTES = 160
 # Runs longer than this part of the bound are divided: eviction misses the watermark by no more.
 PIECES_OF_BOUND = 64
-# Turns of runs that left early are swept out of the queue when they are so many, and half of it.
+# Turns of runs that were evicted early are swept out of the queue when they are so many, and half
+# of it.
 PASSED_TURNS_KEPT = 1024
 
 
-def nobody() -> int:
-    """What nobody has still to be sent begins here."""
+def wanted_by_none() -> int:
+    """The ``wanted_from`` of a ledger that no subscription has to be sent: beyond all entries."""
     return INT64_MAX
 
 
 class LedgerCache:
-    """Consecutive entries of one ledger: ``entries[0]`` is entry ``first_entry_id``.
-
-    ``wanted_from`` tells the first entry that some subscription has still to be sent.
-    """
+    """Consecutive entries of one ledger: ``entries[0]`` is entry ``first_entry_id``."""
 
     __slots__ = ("cost_bytes", "entries", "first_entry_id", "passed_turns", "runs", "wanted_from")
 
-    def __init__(self, first_entry_id: int, wanted_from: Callable[[], int] = nobody) -> None:
+    def __init__(
+        self, first_entry_id: int, wanted_from: Callable[[], int] = wanted_by_none
+    ) -> None:
         self.first_entry_id = first_entry_id
+        # Returns the first entry that some subscription has still to be sent.
         self.wanted_from = wanted_from
         self.entries: list[Entry] = []
-        # The EntryCache's books: (when it came, entries, bytes) of each run, oldest first, their
-        # bytes together, and how many turns in its queue belong to runs that left early.
+        # Kept by the EntryCache: (when it came, entries, bytes) of each run, oldest first.
         self.runs: deque[tuple[float, int, int]] = deque()
+        # The bytes of these runs together.
         self.cost_bytes = 0
+        # Turns in the queue whose runs were evicted early: the next turns of this ledger.
         self.passed_turns = 0
 
     def run(self, entry_id: int, count_max: int) -> list[Entry]:
@@ -85,19 +92,22 @@ class EntryCache:
         self._piece_bytes = config.cache_bytes_max // PIECES_OF_BOUND
         self._age_max_s = config.cache_age_max_s
         self._wanted_age_max_s = config.cache_wanted_age_max_s
-        # Whose run is the oldest of all, and so on: one turn for each run.
+        # The ledger of the oldest run of all, and so on: one turn for each run.
         self._turns: deque[LedgerCache] = deque()
+        # How many of these are passed: the sum over all ledgers.
         self._passed_turns = 0
-        # The caches that hold something, in the order in which they began to.
+        # The ledgers that have entries here, in the order in which they began to.
         self._holding: dict[LedgerCache, None] = {}
         self.used_bytes = 0
+        # Entries that were found, reads that found none, and the bytes of either.
         self.hits = 0
         self.misses = 0
         self.hit_bytes = 0
         self.missed_bytes = 0
+        # Entries that ever came and left.
         self.inserted = 0
         self.evicted = 0
-        # How often the bound was passed.
+        # How often the bound was exceeded.
         self.evictions = 0
 
     @property
@@ -122,6 +132,7 @@ class EntryCache:
             for piece_count, piece_cost in _pieces(entries, self._piece_bytes):
                 cache.runs.append((now_s, piece_count, piece_cost))
                 self._turns.append(cache)
+        # The pieces add up to ``cost``: the payloads' bytes are those that the caller counted.
         cache.cost_bytes += cost
         self.used_bytes += cost
         self.inserted += count
@@ -129,20 +140,21 @@ class EntryCache:
             self._make_room(now_s)
 
     def discard(self, cache: LedgerCache) -> None:
-        """Forget all of ``cache``: its log was closed or deleted."""
+        """Evict all of ``cache``: its log was closed or deleted."""
         self._pass(cache, len(cache.runs))
         cache.drop_front(len(cache.entries))
 
     def sweep(self, now_s: float) -> None:
-        """Forget what is too old; to be called once in a while."""
+        """Evict what is too old; called periodically."""
         self._evict_unwanted(now_s - self._age_max_s, now_s - self._wanted_age_max_s)
 
     def _make_room(self, now_s: float) -> None:
-        """The newest piece stays in any case: it is about to be dispatched."""
+        """Evict until the watermark is reached."""
         self.evictions += 1
         self._evict_unwanted(now_s, now_s - self._wanted_age_max_s)
-        # A list that loses its front moves the rest: once for each cache, not for each run.
+        # A list that loses its front moves the rest: once for each ledger, not for each run.
         losing: dict[LedgerCache, int] = {}
+        # The newest piece stays in any case: it is about to be dispatched.
         while self.used_bytes > self._bytes_after_eviction and len(self._turns) > 1:
             cache = self._turns.popleft()
             if cache.passed_turns:
@@ -154,11 +166,14 @@ class EntryCache:
             cache.drop_front(entries)
 
     def _evict_unwanted(self, before_s: float, wanted_before_s: float) -> None:
-        """Forget runs older than ``before_s``, those still wanted if older than their own limit."""
+        """Evict runs older than ``before_s``, and those still wanted if they are older than
+        ``wanted_before_s``."""
         for cache in list(self._holding):
             if cache.runs[0][0] >= before_s:
                 continue
+            # Asking the subscriptions costs more than looking at the age, so it comes second.
             wanted_from = cache.wanted_from()
+            # Runs go from the front: ``end`` is the entry behind the run that is looked at.
             count, end = 0, cache.first_entry_id
             for came_s, entries, _ in cache.runs:
                 end += entries
@@ -168,25 +183,24 @@ class EntryCache:
             self._pass(cache, count)
 
     def _pass(self, cache: LedgerCache, count: int) -> None:
-        """Forget the ``count`` oldest runs of ``cache`` before it is their turn."""
+        """Evict the ``count`` oldest runs of ``cache`` before their turns have come."""
         cache.drop_front(sum(self._strike_off(cache) for _ in range(count)))
         cache.passed_turns += count
         self._passed_turns += count
-        if self._passed_turns > max(PASSED_TURNS_KEPT, len(self._turns) // 2):
-            self._sweep_turns()
-
-    def _sweep_turns(self) -> None:
+        if self._passed_turns <= max(PASSED_TURNS_KEPT, len(self._turns) // 2):
+            return
+        # Sweep: the oldest turns of each ledger are those that were passed.
         turns: deque[LedgerCache] = deque()
-        for cache in self._turns:
-            if cache.passed_turns:
-                cache.passed_turns -= 1
+        for each in self._turns:
+            if each.passed_turns:
+                each.passed_turns -= 1
             else:
-                turns.append(cache)
+                turns.append(each)
         self._turns = turns
         self._passed_turns = 0
 
     def _strike_off(self, cache: LedgerCache) -> int:
-        """Take the oldest run of ``cache`` out of the books; returns how many entries it has."""
+        """Stop counting the oldest run of ``cache``; returns how many entries it has."""
         _, entries, cost = cache.runs.popleft()
         self.used_bytes -= cost
         cache.cost_bytes -= cost

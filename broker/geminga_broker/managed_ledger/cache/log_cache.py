@@ -1,4 +1,9 @@
-"""What one log has in the broker's entry cache: a ``LedgerCache`` for each of its newer ledgers."""
+"""One log's part of the broker's entry cache: a ``LedgerCache`` for each newer ledger. Pure.
+
+Entries come here when they are confirmed, from the first of a ledger that this broker opened; what
+is read from bookies is not put in. So what is cached of a ledger has no gaps, and an entry is found
+by its index.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from geminga_broker.managed_ledger.cache.entry_cache import EntryCache, LedgerCache, nobody
+from geminga_broker.managed_ledger.cache.entry_cache import (
+    EntryCache,
+    LedgerCache,
+    wanted_by_none,
+)
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 
 
-class Wanted(Protocol):
-    """Who knows what of a log is still to be sent."""
+class UnsentEntries(Protocol):
+    """Knows which entries of a log are still to be sent to some subscription."""
 
     def wanted_from(self, ledger_id: int) -> int:
         """The first entry of this ledger that some subscription has to be sent."""
@@ -20,18 +29,19 @@ class Wanted(Protocol):
 
 
 class LogCache:
-    """One log's part of ``cache``, which keeps longest what is ``wanted``."""
+    """One log's part of ``cache``, which keeps longest what is ``unsent``."""
 
-    __slots__ = ("_cache", "_ledgers", "_wanted")
+    __slots__ = ("_cache", "_ledgers", "_unsent")
 
-    def __init__(self, cache: EntryCache, wanted: Wanted) -> None:
+    def __init__(self, cache: EntryCache, unsent: UnsentEntries) -> None:
         self._cache = cache
-        self._wanted = wanted
-        # None until something is published to it: there may be very many logs.
+        self._unsent = unsent
+        # By ledger; None until something is published to it: there may be very many logs.
         self._ledgers: dict[int, LedgerCache | None] = {}
 
     def begin(self, ledger_id: int) -> None:
-        """Entries of this new ledger will come, from its first on."""
+        """Expect the entries of this new ledger, from its first on."""
+        # Ledgers of which all was evicted are forgotten, or a log would keep one for each.
         self._ledgers = {
             each: kept for each, kept in self._ledgers.items() if kept is not None and kept.entries
         }
@@ -42,7 +52,7 @@ class LogCache:
         ledger = self._ledgers[ledger_id]
         if ledger is None:
             ledger = self._ledgers[ledger_id] = LedgerCache(
-                0, partial(self._wanted.wanted_from, ledger_id)
+                0, partial(self._unsent.wanted_from, ledger_id)
             )
         self._cache.insert(ledger, entries, size_bytes, now_s)
 
@@ -56,8 +66,8 @@ class LogCache:
     def entries(self, ids: Sequence[EntryId]) -> list[Entry]:
         """The entries of ``ids``, of one ledger and in order, up to the first not in memory.
 
-        Found by their places: a run that reaches from the first to the last would touch all that
-        lie between.
+        Each is found by its index: a run that reaches from the first to the last would touch all
+        that lie between.
         """
         ledger = self._ledgers.get(ids[0][0])
         return self._counted(ledger, ledger.pick(ids) if ledger is not None else [])
@@ -79,18 +89,18 @@ class LogCache:
         return entry_ids
 
     def missed(self, size_bytes: int) -> None:
-        """So many bytes had to be read."""
+        """Count ``size_bytes`` that had to be read from bookies."""
         self._cache.missed_bytes += size_bytes
 
     def forget(self, ledger_id: int) -> None:
-        """The ledger is gone."""
+        """Drop the entries of a ledger that was deleted."""
         ledger = self._ledgers.pop(ledger_id, None)
         if ledger is not None:
             self._cache.discard(ledger)
             # Its turns stay in the queue for a while: they must not keep the whole log alive.
-            ledger.wanted_from = nobody
+            ledger.wanted_from = wanted_by_none
 
     def clear(self) -> None:
-        """The log is closed."""
+        """Drop all entries: the log is closed."""
         for ledger_id in list(self._ledgers):
             self.forget(ledger_id)

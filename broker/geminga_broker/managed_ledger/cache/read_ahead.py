@@ -1,10 +1,10 @@
-"""What dispatchers read from bookies and have not sent yet.
+"""Entries that dispatchers read from bookies ahead of sending them. Pure.
 
-It is kept until it is sent, however slowly consumers take it: reading it again would cost more than
-the memory. One bound for the whole broker sees to that memory; where it is passed, the dispatcher
-that has not looked at its entries for the longest loses them, and from then on reads only as much
-as its consumers can take at once (``was_evicted``). So consumers that do not keep up never make the
-broker read the same entries for them again and again.
+Entries stay here until they are sent, however slowly consumers take them: reading them again would
+cost more than the memory. One bound for the whole broker limits that memory; where it is exceeded,
+the dispatcher that has not used its entries for the longest loses them, and from then on reads only
+as much as its consumers can take at once (``was_evicted``). So consumers that do not keep up never
+make the broker read the same entries for them again and again.
 """
 
 from __future__ import annotations
@@ -25,31 +25,35 @@ class ReadAheadBudget:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        # Those that keep something; the one that looked at it last, last.
+        # Those that keep something, in the order in which they last used it.
         self._holders: dict[ReadAhead, None] = {}
         self.used_bytes = 0
 
-    def grew(self, holder: ReadAhead, size_bytes: int) -> None:
-        """``holder`` keeps so much more: others may have to give up theirs, it never has to."""
+    def grow(self, holder: ReadAhead, size_bytes: int) -> None:
+        """Count ``size_bytes`` more of ``holder``. Others may have to give up what they keep; the
+        holder never has to, so what was just read can be sent whatever the bound is."""
+        holder.size_bytes += size_bytes
         self.used_bytes += size_bytes
-        self.looked(holder)
+        self.note_use(holder)
         while self.used_bytes > self._bytes_max and len(self._holders) > 1:
             next(iter(self._holders)).evict()
 
-    def shrank(self, holder: ReadAhead, size_bytes: int) -> None:
-        """``holder`` keeps so much less."""
+    def shrink(self, holder: ReadAhead, size_bytes: int) -> None:
+        """Count ``size_bytes`` less of ``holder``."""
+        holder.size_bytes -= size_bytes
         self.used_bytes -= size_bytes
         if not holder.size_bytes:
             self._holders.pop(holder, None)
 
-    def looked(self, holder: ReadAhead) -> None:
-        """``holder`` needed what it keeps."""
+    def note_use(self, holder: ReadAhead) -> None:
+        """Note that ``holder`` used what it keeps: it is evicted last."""
         self._holders.pop(holder, None)
         self._holders[holder] = None
 
 
 class ReadAhead:
-    """One dispatcher's: runs, which are read on through, and single entries, which are picked."""
+    """What one dispatcher read ahead: runs, which are read through in order, and single entries,
+    which are picked by their positions (for redelivery)."""
 
     __slots__ = ("_budget", "_runs", "_single", "size_bytes", "was_evicted")
 
@@ -59,6 +63,7 @@ class ReadAhead:
         # missing between there and the last of them was acknowledged, and needs no reading.
         self._runs: deque[tuple[Position, list[Entry]]] = deque()
         self._single: dict[EntryId, Entry] = {}
+        # The memory that all of it takes; the budget keeps this number.
         self.size_bytes = 0
         # Whether others needed the memory before all of it was sent, since the last ``clear``.
         self.was_evicted = False
@@ -69,14 +74,14 @@ class ReadAhead:
     def keep_run(self, position: Position, entries: list[Entry]) -> None:
         """Keep what was read from ``position`` on, but for what is acknowledged."""
         self._runs.append((position, entries))
-        self._grow(_cost(entries))
+        self._budget.grow(self, _cost(entries))
 
     def keep_single(self, ledger_id: int, entries: list[Entry]) -> None:
         """Keep some entries of a ledger, between which there may be any others."""
         single = self._single
         fresh = [each for each in entries if (ledger_id, each[0]) not in single]
         single.update(((ledger_id, each[0]), each) for each in fresh)
-        self._grow(_cost(fresh))
+        self._budget.grow(self, _cost(fresh))
 
     def run(self, position: Position, count_max: int) -> list[Entry]:
         """The next entries from ``position`` on, of its ledger, acknowledged ones left out; empty
@@ -84,17 +89,18 @@ class ReadAhead:
         ledger_id, entry_id = position
         for begin, entries in self._runs:
             if begin[0] == ledger_id and begin[1] <= entry_id <= entries[-1][0]:
-                self._budget.looked(self)
+                self._budget.note_use(self)
+                # The run may leave out ``entry_id`` itself: then it was acknowledged.
                 start = bisect_left(entries, entry_id, key=_ENTRY_ID)
                 return entries[start : start + count_max]
         return []
 
     def first_from(self, position: Position) -> tuple[int, list[Entry]] | None:
-        """The first entries of one ledger that are not before ``position``, for a reader that was
-        given all there are in between."""
+        """The first entries of one ledger that are not before ``position``: the next ones for a
+        caller that has had all before them. Their positions may have gaps (compacted reading)."""
         for (ledger_id, _), entries in self._runs:
             if (ledger_id, entries[-1][0]) >= position:
-                self._budget.looked(self)
+                self._budget.note_use(self)
                 is_begun = ledger_id == position[0]
                 start = bisect_left(entries, position[1], key=_ENTRY_ID) if is_begun else 0
                 return ledger_id, entries[start:]
@@ -109,7 +115,7 @@ class ReadAhead:
                 break
             found.append(entry)
         if found:
-            self._budget.looked(self)
+            self._budget.note_use(self)
         return found
 
     def missing(self, ids: Sequence[EntryId]) -> list[EntryId]:
@@ -125,47 +131,40 @@ class ReadAhead:
         return entry
 
     def pass_by(self, position: Position) -> None:
-        """Runs are read on from ``position``: what they had before it is needed no more."""
+        """Drop the runs that end before ``position``, from which reading goes on."""
+        # Whole runs only: a list that loses its front moves the rest.
         while self._runs:
             (ledger_id, _), entries = self._runs[0]
             if (ledger_id, entries[-1][0]) >= position:
                 break
             self._runs.popleft()
-            self._shrink(_cost(entries))
+            self._budget.shrink(self, _cost(entries))
 
     def drop(self, ids: Iterable[EntryId]) -> None:
-        """Single entries were sent, or need not be."""
+        """Drop single entries that were sent, or need not be sent."""
         take = self._single.pop
         dropped = [entry for each in ids if (entry := take(each, None)) is not None]
         if dropped:
-            self._shrink(_cost(dropped))
+            self._budget.shrink(self, _cost(dropped))
 
     def drop_upto(self, position: EntryId) -> None:
-        """No single entry up to there needs to be sent."""
+        """Drop single entries up to ``position``: none of them needs to be sent."""
         self.drop([each for each in self._single if each <= position])
 
     def clear(self) -> None:
-        """Keep none of them: reading begins anew, or is over."""
+        """Drop all entries: reading begins anew, or is over."""
         self.was_evicted = False
         if self.size_bytes:
             self._runs.clear()
             self._single.clear()
-            self._shrink(self.size_bytes)
+            self._budget.shrink(self, self.size_bytes)
 
     def evict(self) -> None:
-        """Others need the memory."""
+        """Drop all entries because others need the memory."""
         self.clear()
         self.was_evicted = True
 
-    def _grow(self, size_bytes: int) -> None:
-        self.size_bytes += size_bytes
-        self._budget.grew(self, size_bytes)
-
-    def _shrink(self, size_bytes: int) -> None:
-        self.size_bytes -= size_bytes
-        self._budget.shrank(self, size_bytes)
-
 
 def _cost(entries: Sequence[Entry]) -> int:
-    """What entries take of the memory."""
+    """The memory that entries take, in bytes."""
     return sum(len(each[1]) for each in entries) + len(entries) * ENTRY_OVERHEAD_BYTES

@@ -1,11 +1,12 @@
 """A cursor: how far one subscription has got, and keeping that durable.
 
 Acknowledging changes memory at once; the change is written soon after, one write at a time for
-however many acknowledgements came meanwhile. Who asked for a receipt is called when a write that
-covers its acknowledgement is durable. A cursor that is not durable (a reader's) keeps nothing.
+however many acknowledgements came meanwhile. A callback that was given with an acknowledgement is
+called when a write that covers it is durable. A cursor that is not durable (a reader's) stores
+nothing.
 
-A cursor whose record or ledger another broker has taken writes nothing any more; who waits is told
-that nothing was saved, and the cursor's owner that the topic is lost.
+A cursor whose record or ledger another broker has taken writes nothing any more: its callbacks are
+called with an error, and ``on_lost`` reports to the topic that it is lost.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# So often is a deletion tried whose answer is lost: half a minute with the usual back-off.
+# How often a deletion is tried whose answer is lost: half a minute with the usual back-off.
 DELETE_ATTEMPTS_MAX = 10
 # Timers are no finer than this.
 REST_S_MIN = 0.001
 
 OnDurable = Callable[[BrokerError | None], None]
-"""Called once: with None when the acknowledgement is durable, with why when it never will be."""
+"""Called once: with None when the acknowledgement is durable, with an error if it never will be."""
 
 
-def _nothing() -> None:
-    """Nobody wants to know."""
+def _ignore() -> None:
+    """The callback of an event that the owner of a cursor does not follow."""
 
 
 class Cursor(Service):
     """The acknowledged positions of subscription ``name``; ``store`` is None if not durable.
 
-    ``on_lost`` is called when another broker turns out to have the cursor, ``on_ledger_left`` when
-    its mark-delete position was stored in another ledger than before: its owner may set them.
+    Whoever changes ``acknowledged``, ``properties`` or ``position_properties`` calls ``changed``.
+    The two mappings are replaced, never changed: what was written is compared with them.
     """
 
     __slots__ = (
@@ -64,7 +65,6 @@ class Cursor(Service):
         "_is_over",
         "_left_out",
         "_random",
-        "_store",
         "_stored",
         "_timer",
         "_undeleted",
@@ -77,6 +77,7 @@ class Cursor(Service):
         "on_lost",
         "position_properties",
         "properties",
+        "store",
     )
 
     def __init__(
@@ -93,29 +94,37 @@ class Cursor(Service):
         super().__init__()
         self.name = name
         self.chain = chain
-        # Replaced, never changed: what was written is compared with it.
-        self.properties: Mapping[str, str] = state.cursor_properties
         self.acknowledged = Acknowledged(chain, state.mark_delete)
         self.acknowledged.restore(state.ranges, state.partial)
         self.acknowledged.restore_bits(state.bits)
+        # Texts of users and of the delayed delivery, and numbers that hold for the position.
+        self.properties: Mapping[str, str] = state.cursor_properties
+        self.position_properties = state.position_properties
+        # When it was last written (Unix time); 0 for not since it was loaded.
         self.last_mark_delete_ms = 0
-        self.on_lost: Callable[[], None] = _nothing
-        self.on_ledger_left: Callable[[], None] = _nothing
+        # Called when another broker turns out to have the cursor.
+        self.on_lost: Callable[[], None] = _ignore
+        # Called when the stored mark-delete position has left a ledger, which may be trimmed now.
+        self.on_ledger_left: Callable[[], None] = _ignore
         # The mark-delete position that the next owner finds after a crash.
         self._stored = state.mark_delete
-        self.position_properties = state.position_properties
-        self._store = store
+        # Where it is kept, for others to look at; None if it is not durable, or being deleted.
+        self.store = store
         # The store whose deletion has begun, until it is done.
         self._undeleted: CursorStore | None = None
         self._clock = clock
         self._config = config
         self._random = random
+        # Something changed since the state was last taken to be written.
         self._is_dirty = False
+        # A task writes; it looks at ``_is_dirty`` again before it ends.
         self._is_flushing = False
         self._timer: asyncio.TimerHandle | None = None
+        # Callbacks of changes that are not durable yet, in the order of the changes.
         self._waiting: list[OnDurable] = []
         # Nothing more is saved: another broker has the cursor, or it is closed.
         self._is_over = False
+        # How many entries and batches the last state left out.
         self._left_out = 0
 
     async def _open_parts(self) -> None:
@@ -129,18 +138,13 @@ class Cursor(Service):
     @config.setter
     def config(self, config: ManagedLedgerConfig) -> None:
         self._config = config
-        if self._store is not None:
-            self._store.config = config
+        if self.store is not None:
+            self.store.config = config
 
     @property
     def is_durable(self) -> bool:
         """Whether the cursor outlives its consumers."""
-        return self._store is not None
-
-    @property
-    def store(self) -> CursorStore | None:
-        """Where it is kept, for those who only look; None if it is not durable."""
-        return self._store
+        return self.store is not None
 
     @property
     def mark_delete(self) -> Position:
@@ -175,8 +179,8 @@ class Cursor(Service):
     # Changes
 
     def changed(self, on_durable: OnDurable | None = None) -> None:
-        """Something was acknowledged: write it soon, at once where somebody waits for it."""
-        if self._store is None:
+        """Write what has changed: soon, or at once where ``on_durable`` is to be called."""
+        if self.store is None:
             if on_durable is not None:
                 on_durable(None)
             return
@@ -187,6 +191,7 @@ class Cursor(Service):
         self._is_dirty = True
         if on_durable is not None:
             self._waiting.append(on_durable)
+        # The task that writes takes this change along with its next write.
         if self._is_flushing:
             return
         if self._waiting:
@@ -207,7 +212,7 @@ class Cursor(Service):
         await durable.wait()
 
     def state(self) -> CursorState:
-        """What must be kept."""
+        """What is to be written now."""
         limits = StateLimits(
             ranges_max=self._config.cursor_ranges_max,
             batches_max=self._config.cursor_batches_max,
@@ -218,6 +223,7 @@ class Cursor(Service):
             position_properties=self.position_properties,
             cursor_properties=self.properties,
         )
+        # Logged when it begins, not with each of the writes that follow.
         if left_out and not self._left_out:
             log.warning(
                 "too many holes: after a crash some messages would be delivered again",
@@ -231,6 +237,7 @@ class Cursor(Service):
     def _flush_now(self) -> None:
         self._stop_timer()
         if not self._is_flushing and self._is_dirty:
+            # Here, not in the task, which starts later: a second call must not spawn a second one.
             self._is_flushing = True
             self.spawn(self._flush(), name=f"flush cursor {self.name}")
 
@@ -240,15 +247,17 @@ class Cursor(Service):
             self._timer = None
 
     async def _flush(self) -> None:
+        """Write what has changed, and again as long as callbacks wait for later changes."""
         backoff = self._new_backoff()
         try:
             while self._is_dirty:
+                # In one turn, so that this write covers just the first ``covered`` callbacks.
                 self._is_dirty = False
                 covered = len(self._waiting)
                 try:
                     saved = self.state()
-                    assert self._store is not None
-                    written_bytes = await self._store.save(saved)
+                    assert self.store is not None
+                    written_bytes = await self.store.save(saved)
                 except TAKEN_OVER as error:
                     self._give_up(error)
                     return
@@ -259,22 +268,20 @@ class Cursor(Service):
                 backoff.reset()
                 self.last_mark_delete_ms = self._clock.wall_ms()
                 left, self._stored = self._stored, saved.mark_delete
-                self._tell(covered, None)
+                self._notify(covered, None)
                 if left[0] != self._stored[0]:
                     self.on_ledger_left()
-                await self._rest(written_bytes)
+                # Keep to the rate. What is small needs no rest, which would only delay receipts.
+                rest_s = written_bytes / self._config.cursor_bytes_per_s_max
+                if rest_s > REST_S_MIN:
+                    await asyncio.sleep(rest_s)
                 if not self._waiting:
                     break
         finally:
             self._is_flushing = False
+        # What changed meanwhile waits for the flush delay again, to share a write with others.
         if self._is_dirty:
             self.changed()
-
-    async def _rest(self, written_bytes: int) -> None:
-        """Keep to the rate; what is small needs no rest, which would only delay receipts."""
-        rest_s = written_bytes / self._config.cursor_bytes_per_s_max
-        if rest_s > REST_S_MIN:
-            await asyncio.sleep(rest_s)
 
     def _new_backoff(self) -> Backoff:
         return Backoff(self._config.retry_first_s, self._config.retry_limit_s, self._random)
@@ -285,16 +292,17 @@ class Cursor(Service):
         await asyncio.sleep(delay_s)
 
     def _give_up(self, error: Exception) -> None:
-        """Another broker has the cursor: nothing was saved, and nothing more will be."""
+        """Save nothing more: another broker has the cursor."""
         self._is_over = True
         log.warning("cursor lost", extra={"cursor": self.name, "error": str(error)})
-        self._tell(len(self._waiting), self._not_saved())
+        self._notify(len(self._waiting), self._not_saved())
         self.on_lost()
 
-    def _tell(self, count: int, error: BrokerError | None) -> None:
-        """Tell the first ``count`` of those who wait."""
-        told, self._waiting = self._waiting[:count], self._waiting[count:]
-        for on_durable in told:
+    def _notify(self, count: int, error: BrokerError | None) -> None:
+        """Call the first ``count`` callbacks."""
+        # Taken out first: a callback may change the cursor, and give another callback.
+        notified, self._waiting = self._waiting[:count], self._waiting[count:]
+        for on_durable in notified:
             on_durable(error)
 
     def _not_saved(self) -> BrokerError:
@@ -305,12 +313,12 @@ class Cursor(Service):
     # Ending
 
     async def _close_parts(self) -> None:
-        """A last write, as a snapshot that the next owner reads without opening a ledger."""
+        """Write a last time, as a snapshot that the next owner reads without opening a ledger."""
         self._stop_timer()
         outcome: BrokerError | None = self._not_saved()
         try:
-            if self._store is not None and not self._is_over:
-                await self._store.close(self.state())
+            if self.store is not None and not self._is_over:
+                await self.store.close(self.state())
                 outcome = None
         except (LedgerError, CoordinationError) as error:
             # Another owner's cursor is left as it should be; there may be very many at once.
@@ -318,24 +326,21 @@ class Cursor(Service):
             log.log(level, "cursor left open", extra={"cursor": self.name, "error": str(error)})
         finally:
             self._is_over = True
-            self._tell(len(self._waiting), outcome)
-            self.on_lost = self.on_ledger_left = _nothing
+            self._notify(len(self._waiting), outcome)
+            self.on_lost = self.on_ledger_left = _ignore
 
     async def delete(self) -> None:
-        """Forget the cursor for good; closing it then has nothing more to write. Done again, it
-        finishes what failed the first time. Raises ``ServiceNotReady`` where another broker has it,
+        """Delete the cursor; closing it then has nothing more to write. Called again, it finishes
+        what failed the first time. Raises ``ServiceNotReady`` where another broker has it,
         ``LedgerError``, ``CoordinationError``."""
-        store, self._store = self._store or self._undeleted, None
+        store, self.store = self.store or self._undeleted, None
         self._stop_timer()
         await self._end_tasks()  # a write under way must not overlap
-        self._tell(len(self._waiting), self._not_saved())
+        self._notify(len(self._waiting), self._not_saved())
         self._undeleted = store
-        if store is not None:
-            await self._delete_stored(store)
-            self._undeleted = None
-
-    async def _delete_stored(self, store: CursorStore) -> None:
-        """A lost answer leaves in doubt whether the ledgers may go: ask until there is one."""
+        if store is None:
+            return
+        # A lost answer leaves in doubt whether the ledgers may go: ask until there is an answer.
         backoff = self._new_backoff()
         for attempt in range(1, DELETE_ATTEMPTS_MAX + 1):
             try:
@@ -348,4 +353,5 @@ class Cursor(Service):
                 self._give_up(error)
                 raise self._not_saved() from error
             else:
+                self._undeleted = None
                 return

@@ -1,11 +1,12 @@
 """Reads one log: what is in memory first, the rest from bookies.
 
 Everything that reads entries of a log does it here: dispatchers, compaction, the replay of
-deduplication, expiry, searches by time or index, what operators look at. So it is said in one place
-how far a log may be read (``readable_upto``), how much one read gives, and what a failure means.
+deduplication, expiry, searches by time or index, the views of operators. So one place decides how
+far a log may be read (``readable_upto``), how much one read returns, and what a failure means.
 
-Opening a ledger costs requests to ZooKeeper and, while it is written, to its bookies; so its reader
-is kept, and told how far its ledger has grown, which the log's owner knows without asking.
+Opening a ledger costs requests to ZooKeeper and, while it is written, to its bookies. So its reader
+is kept, and before each read it is given the ledger's present end, which the owner of the log knows
+without asking.
 """
 
 from __future__ import annotations
@@ -58,24 +59,25 @@ class LogReader:
         read_ahead_budget: ReadAheadBudget,
         config: ManagedLedgerConfig,
     ) -> None:
+        # Set by the log when it is open.
         self.chain = LedgerChain()
         self.read_ahead_budget = read_ahead_budget
-        # What one read asks bookies for at most; of these bytes, at least one entry.
+        # What one read asks bookies for at most. An entry larger than ``bytes_max`` comes alone.
         self.entries_max = config.read_entries_max
         self.bytes_max = config.read_bytes_max
         self._readers_max = config.readers_max
         self._name = name
         self._ledgers = ledgers
         self._cached = cached
-        # By ledger, in the order of their last use.
+        # Open readers by ledger, in the order of their last use.
         self._readers: dict[int, LedgerReader] = {}
 
     @property
     def readable_upto(self) -> Position:
         """The last entry that may be read; the gap before the first one where there is none.
 
-        That is the last confirmed one. (Once a transaction is open, what follows its first entry
-        must not be read: then this is where it is said, here and in ``readable_end``.)
+        That is the last confirmed one. (With transactions, what follows the first entry of an open
+        one would not be readable; this property and ``readable_end`` would have to say so.)
         """
         return self.chain.last_confirmed
 
@@ -88,7 +90,8 @@ class LogReader:
     # In memory
 
     def cached_run(self, position: Position, count_max: int) -> list[Entry]:
-        """Entries from ``position`` on, of its ledger, in memory; empty when that one is not."""
+        """Entries from ``position`` on, of its ledger, as far as they are in memory; empty where
+        the one at ``position`` is not."""
         return self._cached.run(position, count_max)
 
     def cached_entries(self, ids: Sequence[EntryId]) -> list[Entry]:
@@ -111,17 +114,35 @@ class LogReader:
         return (await self.read(position, 1))[0][1]
 
     async def fetch(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
-        """The first of the entries ``entry_ids``, which grow, of one ledger: at least one.
+        """Read entries of one ledger from bookies: at least the first of ``entry_ids``, which
+        ascend, and as many of the others as one read returns.
 
-        From bookies, for those who know that the first is not in memory; the first must be there.
-        Message counts come as 0: they are not known here.
+        For callers that know that the first is not in memory; it must be there. Message counts are
+        0, since nothing was parsed here.
         """
         span = self.chain.span(ledger_id)
         if span is None:
             raise StorageUnavailable(f"ledger {ledger_id} of {self._name} was trimmed")
         assert entry_ids[0] < span.entries, f"{entry_ids[0]} is beyond the end of {self._name}"
+        # What is in memory behind them need not come from bookies: the next read finds it there.
         entry_ids = self._cached.missing(ledger_id, entry_ids)
-        payloads = await self._ask(span, entry_ids)
+        # Taken before anything is awaited: the ledger may be trimmed or grow meanwhile.
+        last_confirmed, length_bytes = span.entries - 1, span.size_bytes
+        try:
+            reader = self._readers.get(ledger_id)
+            if reader is None:
+                reader = await self._ledgers.open(ledger_id, recover=False)
+            self.keep(reader)
+            reader.advance(last_confirmed, length_bytes)
+            payloads = await reader.read_entries(entry_ids, bytes_max=self.bytes_max)
+        except (EntryCorrupt, NoSuchEntry) as error:  # no bookie has it (any more)
+            raise EntryDamaged(str(error)) from error
+        except NoSuchLedger as error:
+            self.forget(ledger_id)
+            raise LedgerGone(str(error)) from error
+        except (LedgerError, CoordinationError) as error:
+            self.forget(ledger_id)
+            raise StorageUnavailable(str(error)) from error
         self._cached.missed(sum(map(len, payloads)))
         return [(each, payload, 0) for each, payload in zip(entry_ids, payloads, strict=False)]
 
@@ -130,9 +151,12 @@ class LogReader:
     ) -> Position:
         """The first entry whose payload fulfils ``is_reached``, the end of the log if none does.
 
-        Only entries ``after`` that position are looked at. The condition must stay true once it is
-        (publish times that grow): about one read for each doubling of the log's length.
+        Only entries ``after`` that position are considered. A binary search, so the condition must
+        stay true once it is (publish times that grow); it reads one entry for each doubling of the
+        log's length.
         """
+        # A list of the log as it is now: what is appended or trimmed meanwhile must not shift the
+        # numbers. An entry that was trimmed makes the search fail.
         spans = [span for span in self.chain.spans if span.entries]
         low, high = self.chain.entries_between(EARLIEST, after), sum(each.entries for each in spans)
         while low < high:
@@ -147,42 +171,23 @@ class LogReader:
 
     # The readers of ledgers
 
-    async def _ask(self, span: LedgerSpan, entry_ids: Sequence[int]) -> list[bytes]:
-        """Payloads of ``entry_ids``; what ``span`` says of the ledger's end is so by now."""
-        ledger_id, last_confirmed, length_bytes = span.ledger_id, span.entries - 1, span.size_bytes
-        try:
-            reader = self._readers.get(ledger_id)
-            if reader is None:
-                reader = await self._ledgers.open(ledger_id, recover=False)
-            self.keep(reader)
-            reader.advance(last_confirmed, length_bytes)
-            return await reader.read_entries(entry_ids, bytes_max=self.bytes_max)
-        except (EntryCorrupt, NoSuchEntry) as error:  # no bookie has it (any more)
-            raise EntryDamaged(str(error)) from error
-        except NoSuchLedger as error:
-            self.forget(ledger_id)
-            raise LedgerGone(str(error)) from error
-        except (LedgerError, CoordinationError) as error:
-            self.forget(ledger_id)
-            raise StorageUnavailable(str(error)) from error
-
     def keep(self, reader: LedgerReader) -> None:
-        """Take a reader that was opened elsewhere; the one longest unused makes room."""
+        """Keep an open reader as the one used last; the one longest unused is dropped for it."""
         self._readers.pop(reader.ledger_id, None)
         self._readers[reader.ledger_id] = reader
         if len(self._readers) > self._readers_max:
             del self._readers[next(iter(self._readers))]
 
     def forget(self, ledger_id: int) -> None:
-        """The ledger is gone, or its reader failed: the next read opens it anew."""
+        """Drop the reader of a ledger that is gone, or failed: the next read opens it anew."""
         self._readers.pop(ledger_id, None)
 
 
 class LogScan:
     """Reads a log once, in order, from the entry after one position up to another.
 
-    Without ``upto`` it ends where the log does when it gets there: what is appended meanwhile is
-    read too.
+    Without ``upto`` it ends at the end that the log has when the scan arrives there: what is
+    appended meanwhile is read too.
     """
 
     def __init__(self, reader: LogReader, after: Position, upto: Position | None = None) -> None:

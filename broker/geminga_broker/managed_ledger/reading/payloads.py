@@ -1,7 +1,8 @@
-"""What the broker wants to know of a stored payload: facts of its message metadata.
+"""Facts from the message metadata of a stored payload.
 
-Read only where an entry comes from a bookie or somebody asks for a time; what was just published
-brings its number of messages along.
+Parsing takes microseconds, so it is done only for entries that come from a bookie, or for the sake
+of a time; what was just published brings its number of messages along. No function raises for a
+payload that cannot be parsed: any producer can store one, and it must not stop the topic.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from geminga_protocol.pulsar.payload import (
 
 
 def message_count(payload: bytes) -> int:
-    """Messages in the entry for those who consume it; 0 for a marker, and for what nobody can read:
-    clients would close their connections over it, again and again."""
+    """Messages in the entry that consumers are sent; 0 for a marker, and for a payload that cannot
+    be parsed: clients that were sent one would close their connections, again and again."""
     try:
         return count_usual(payload) or count_messages(payload)
     except WireError:
@@ -27,12 +28,12 @@ def message_count(payload: bytes) -> int:
 
 
 def counted(entries: list[Entry]) -> list[Entry]:
-    """Entries from a bookie with their messages counted, where there is nothing else to look at."""
+    """Entries from a bookie with their messages counted where that is quick; 0 means "parse it"."""
     return [(entry_id, payload, count_usual(payload)) for entry_id, payload, _ in entries]
 
 
 def without_broker_entry(payload: bytes) -> bytes:
-    """The payload as its producer sent it; the whole for one that nobody can read."""
+    """The payload as its producer sent it; unchanged where it cannot be parsed."""
     if not payload.startswith(BROKER_ENTRY_START):
         return payload
     try:
@@ -47,13 +48,14 @@ def batch_size(payload: bytes) -> int | None:
         metadata = parse_metadata(payload)
     except WireError:
         return None
+    # A batch of one message is a batch to clients: its message has the batch index 0.
     if metadata.HasField("num_messages_in_batch"):
         return max(1, metadata.num_messages_in_batch)
     return None
 
 
 def publish_time_ms(payload: bytes) -> int:
-    """When the producer sent it, in milliseconds since 1970; 0 for one that nobody can read."""
+    """When the producer sent it (Unix time in ms); 0 where it cannot be parsed."""
     try:
         return parse_metadata(payload).publish_time
     except WireError:
@@ -61,7 +63,7 @@ def publish_time_ms(payload: bytes) -> int:
 
 
 def is_encrypted(payload: bytes) -> bool:
-    """Whether its producer has encrypted it, as it says; False for one that nobody can read."""
+    """Whether its metadata says that it is encrypted; False where it cannot be parsed."""
     try:
         return bool(parse_metadata(payload).encryption_keys)
     except WireError:
@@ -69,7 +71,7 @@ def is_encrypted(payload: bytes) -> bool:
 
 
 def entry_time_ms(payload: bytes) -> int:
-    """When the broker took it, where it has noted that; when the producer sent it otherwise."""
+    """When the broker took it, where that was stored with it; else when the producer sent it."""
     try:
         noted = parse_broker_entry(payload, 0, len(payload))
     except WireError:

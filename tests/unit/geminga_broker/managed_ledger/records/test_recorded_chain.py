@@ -93,13 +93,13 @@ async def test_a_ledger_whose_naming_is_in_doubt_is_deleted_once_the_record_says
     for ledger_id in (1, 2):
         with pytest.raises(ConnectionLost):
             await scene.recorded.append(LedgerSpan(ledger_id))
-    assert not scene.recorded.has_garbage
+    assert not scene.recorded.store.garbage
     await reconnect("broker")
     await scene.recorded.append(LedgerSpan(3))
     await scene.recorded.delete_garbage()
     assert scene.ids() == await scene.named() == [0, 3]
     assert not {1, 2} & set(scene.ledgers.entries)
-    assert not scene.recorded.has_garbage
+    assert not scene.recorded.store.garbage
 
 
 async def test_a_ledger_in_doubt_when_the_log_is_closed_is_left_to_the_next_owner(
