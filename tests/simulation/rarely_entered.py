@@ -86,14 +86,14 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.compaction.compacted_ledger:CompactedLedger._ask:except NoSuchLedger",
         "geminga_broker.compaction.compacted_ledger:CompactedLedger._ask:raise CompactedLedgerGone",
         "geminga_broker.compaction.compacted_ledger:CompactedLedger._ask:raise StorageUnavailable",
-        "geminga_broker.compaction.compacted_ledger:CompactedLedger._open:except (LedgerError, CoordinationError)",  # noqa: E501
-        "geminga_broker.compaction.compacted_ledger:CompactedLedger._open:raise StorageUnavailable",
+        "geminga_broker.compaction.compacted_ledger:CompactedLedger.opened:except (LedgerError, CoordinationError)",  # noqa: E501
+        "geminga_broker.compaction.compacted_ledger:CompactedLedger.opened:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.compaction.topic_compactor:TopicCompactor._clean_up:except FAILURES",
         "geminga_broker.compaction.topic_compactor:TopicCompactor._compact:except FAILURES",
         "geminga_broker.compaction.topic_compactor:TopicCompactor._source:except CompactedLedgerGone",  # noqa: E501
         "geminga_broker.compaction.topic_compactor:TopicCompactor.trigger:raise TopicFenced",
-        "geminga_broker.delayed.messages:DelayedMessages._times_from:except EntryDamaged",
-        "geminga_broker.delayed.messages:DelayedMessages._turn_over:except BrokerError",
+        "geminga_broker.delayed.messages:DelayedMessages._read_again:except EntryDamaged",
+        "geminga_broker.delayed.messages:DelayedMessages._roll_over:except BrokerError",
         "geminga_broker.delayed.messages:DelayedMessages.delete:except (LedgerError, CoordinationError)",  # noqa: E501
         "geminga_broker.delayed.messages:DelayedMessages.delete:raise StorageUnavailable",
         "geminga_broker.delayed.messages:DelayedMessages.recover:except (LedgerError, CoordinationError)",  # noqa: E501

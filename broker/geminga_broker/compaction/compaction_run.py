@@ -2,8 +2,8 @@
 
 Phase one reads everything (what was compacted before, then the log from there to where it ends
 now) and learns which message of every key is the newest. Phase two reads the same again and writes
-what survives into a new ledger. Nothing is changed here but that ledger: who calls puts it in force
-or deletes it.
+what survives into a new ledger. It writes nothing but that ledger: the caller puts it in force or
+deletes it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from geminga_ledger import LedgerWriter
 from geminga_protocol.records.compacted_ledger import encode_compacted
 from geminga_runtime.clock import Clock
 
-# Rests shorter than this are added up.
+# Rests shorter than this are added up: a timer of a millisecond rests too long.
 REST_S_MIN = 0.01
 
 
 class CompactionRun:
-    """Compacts ``source``; ``progress`` may be looked at meanwhile. ``on_written`` is told how many
-    entries were written, and in how many milliseconds."""
+    """Compacts ``source``. ``on_written`` is called with the number of entries that were written,
+    and the milliseconds until they were durable. ``progress`` may be read at any time."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class CompactionRun:
         self._source = source
         self._config = config
         self._partition = partition
+        # Rests that the rate demands and that were not taken yet.
         self._to_rest_s = 0.0
 
     async def find_newest(self) -> Survivors:
@@ -61,39 +62,37 @@ class CompactionRun:
     async def write(
         self, survivors: Survivors, writer: LedgerWriter, written: ConfirmationWaiter
     ) -> None:
-        """Phase two, the ledger's end included: when this returns, all is durable.
+        """Phase two, closing the ledger included: when this returns, all is durable.
 
         Raises ``StorageUnavailable``, ``LedgerError``.
         """
         stream = CompactionStream(self._source)
         while entries := await stream.next_turn():
-            kept = [each for entry in entries if (each := self._kept(entry, survivors))]
+            kept: list[bytes] = []
+            for (ledger_id, entry_id), payload in entries:
+                messages = messages_of(payload)
+                left: bytes | None = payload
+                if messages is None:
+                    survivors.take(1)  # an entry that cannot be parsed stays whole
+                else:
+                    left = keep_only(payload, survivors.take(len(messages)))
+                if left is not None:
+                    kept.append(
+                        encode_compacted(ledger_id, entry_id, left, partition=self._partition)
+                    )
             if kept:
                 began_s = self._clock.monotonic()
                 writer.append_all(kept)
                 self.progress.entries_written += len(kept)
                 self.progress.bytes_written += sum(map(len, kept))
-                # What is on its way is one turn's: no more is held in memory.
+                # Wait before going on: so the entries of one turn are held in memory, not more.
                 await written.wait_for(writer.last_pushed)
                 self._on_written(len(kept), (self._clock.monotonic() - began_s) * 1000)
             await self._rest(entries)
         await writer.close()
 
-    def _kept(self, entry: CompactedEntry, survivors: Survivors) -> bytes | None:
-        """The entry of the new ledger; None where nothing of it stays."""
-        (ledger_id, entry_id), payload = entry
-        messages = messages_of(payload)
-        left: bytes | None = payload
-        if messages is None:
-            survivors.take(1)
-        else:
-            left = keep_only(payload, survivors.take(len(messages)))
-        if left is None:
-            return None
-        return encode_compacted(ledger_id, entry_id, left, partition=self._partition)
-
     async def _rest(self, entries: list[CompactedEntry]) -> None:
-        """Others have their turn; for longer where the rate says so."""
+        """Give other tasks a turn, and rest as long as the configured rate demands."""
         size_bytes = sum(len(each.payload) for each in entries)
         self.progress.bytes_read += size_bytes
         self._to_rest_s += size_bytes / self._config.read_bytes_per_s_max

@@ -1,13 +1,19 @@
 """The compaction of one topic: its cursor, the ledger in force, and the one run at a time.
 
 The cursor ``__compaction`` is upstream's: up to its mark-delete position the topic is compacted,
-into the ledger that a property of its position names. It is a cursor like others to the log, which
-keeps what is beyond it; nobody consumes at it.
+into the ledger that a property of its position names. To the log it is a cursor like others, and
+keeps what is beyond it; it has no consumers.
 
-A new ledger is in force from the moment the cursor is stored with its name, whole: a crash at any
-moment leaves the former one or the new one. Ledgers that are not in force yet, or not any more, are
-named by two further properties from before they hold anything until they are deleted, so that the
-next owner deletes them. Upstream carries such properties along until its own next compaction.
+A new ledger is in force from the moment the cursor is stored with its name: a crash at any moment
+leaves the former ledger in force or the new one, which is complete by then. Ledgers that are not in
+force yet, or not any more, are named by two further properties, from before they hold anything
+until they are deleted, so that the next owner deletes them::
+
+    run begins     Begun = 8                                in force: 5
+    run ends       CompactedTopicLedger = 8, Former = 5     in force: 8
+    5 is deleted   (the names go with the next change)
+
+Upstream carries such properties along until its own next compaction.
 """
 
 from __future__ import annotations
@@ -50,8 +56,9 @@ log = logging.getLogger(__name__)
 # written, and the one that was in force before.
 BEGUN_PROPERTY = "geminga.CompactedTopicLedgerBegun"
 FORMER_PROPERTY = "geminga.CompactedTopicLedgerFormer"
-# How long storing the cursor may take; it is tried again and again while bookies are away.
+# How long ``forget`` may take to store the cursor, which is retried while bookies are away.
 STORE_DEADLINE_S = 60.0
+# What a run may fail with. A later run begins anew.
 FAILURES = (BrokerError, LedgerError, CoordinationError)
 
 
@@ -71,6 +78,7 @@ class TopicCompactor(Service):
         super().__init__()
         self.view = view
         self.report = CompactionReport()
+        # The cursor ``__compaction``; None for a topic that was never to be compacted.
         self.cursor: Cursor | None = None
         self._name = name
         self._factory = factory
@@ -78,7 +86,7 @@ class TopicCompactor(Service):
         self._clock = clock
         self._config = config
         self._running: asyncio.Task[object] | None = None
-        # Guards what the cursor names.
+        # Guards the cursor's properties, and with them which ledgers exist and which is in force.
         self._changing = asyncio.Lock()
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -89,7 +97,7 @@ class TopicCompactor(Service):
             await self.cursor.__aexit__(None, None, None)
 
     async def adopt(self, cursor: Cursor) -> None:
-        """Take the topic's cursor ``__compaction``, as it was loaded."""
+        """Take over the topic's cursor ``__compaction``, as it was loaded."""
         await self._take(cursor)
         ledger_id = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
         if ledger_id is not None:
@@ -122,23 +130,25 @@ class TopicCompactor(Service):
         self._running = self.spawn(self._run(), name=f"compact {self._name}")
 
     async def check(self, *, may_begin: bool) -> None:
-        """Once in a while: compact where more than the threshold is not compacted yet, unless
-        enough others are being compacted.
+        """Called periodically for a topic that is compacted by threshold: compact if more than the
+        threshold is not compacted yet, unless enough others are being compacted.
 
-        A topic that is to be compacted by itself has the cursor from the first look on, so that
-        nothing is trimmed before. Raises ``BrokerError``, ``LedgerError``, ``CoordinationError``.
+        The topic gets the cursor with the first check, so that nothing is trimmed before it is
+        compacted. Raises ``BrokerError``, ``LedgerError``, ``CoordinationError``.
         """
         if self.is_running or self._log.is_fenced or self._is_closing:
             return
         async with self._changing:
             cursor = await self._own_cursor()
         is_due = cursor.backlog_bytes > self._config().threshold_bytes
+        # Again: an operator may have triggered it while the cursor was made.
         if is_due and may_begin and not self.is_running:
             self.trigger()
 
     async def _run(self) -> None:
         began_s = self._clock.monotonic()
         progress: Progress | None = None
+        # The reason where the task is cancelled, which is no failure of its own.
         reason = "the topic was closed, or truncated, meanwhile"
         try:
             progress = await self._compact()
@@ -155,25 +165,26 @@ class TopicCompactor(Service):
     async def _compact(self) -> Progress:
         async with self._changing:
             cursor = await self._own_cursor()
+            # First: there is one name for a ledger that is begun, and one for the former.
             await self._delete_unneeded(cursor)
             source = await self._source()
             if source is None:
                 return Progress()
-            compactor = CompactionRun(
+            run = CompactionRun(
                 source,
                 self._config(),
                 partition=self._name.partition_index,
                 clock=self._clock,
                 on_written=self.report.wrote,
             )
-            survivors = await compactor.find_newest()
-            ledger_id = await self._write(cursor, compactor, survivors, source.upto)
+            survivors = await run.find_newest()
+            ledger_id = await self._write(cursor, run, survivors, source.upto)
             await self._put_in_force(cursor, ledger_id, source.upto)
             try:
                 await self._delete_unneeded(cursor)
             except FAILURES as error:  # the next compaction, or owner, tries again
                 log.info("compacted ledger not deleted yet", extra={"error": str(error)})
-            return compactor.progress
+            return run.progress
 
     async def _source(self) -> CompactionSource | None:
         """What there is to compact; None where nothing was published since the last time."""
@@ -182,16 +193,17 @@ class TopicCompactor(Service):
             try:
                 await former.opened()
             except CompactedLedgerGone:
+                # Deleted by hand, say. The log may still have all of it: compact from its start.
                 former = horizon = None
         upto = self._log.reader.readable_upto
         if upto[1] < 0 or (horizon is not None and upto <= horizon):
             return None
         return CompactionSource(self._log.reader, former, horizon, upto)
 
-    # The steps
+    # The steps of a run
 
     async def _own_cursor(self) -> Cursor:
-        """The cursor; made before the first entry where there is none yet."""
+        """The cursor; created before the first entry of the log where there is none yet."""
         if self.cursor is None:
             await self._log.begin()
             chain = self._log.chain
@@ -202,9 +214,9 @@ class TopicCompactor(Service):
         return self.cursor
 
     async def _write(
-        self, cursor: Cursor, compactor: CompactionRun, survivors: Survivors, upto: Position
+        self, cursor: Cursor, run: CompactionRun, survivors: Survivors, upto: Position
     ) -> int:
-        """Phase two: the id of the new ledger, which is closed and named as begun."""
+        """Phase two: write the new ledger; returns its id. It is closed, and named as begun."""
         written = ConfirmationWaiter()
         config = self._log.config
         place = encode_place(*upto, partition=self._name.partition_index)
@@ -216,22 +228,22 @@ class TopicCompactor(Service):
             listener=written,
         )
         try:
-            await self._name_ledgers(cursor, BEGUN_PROPERTY, writer.ledger_id)
-            await compactor.write(survivors, writer, written)
+            # Named before anything is written: a broker that dies here leaves a ledger that the
+            # next owner finds.
+            begun = {**cursor.position_properties, BEGUN_PROPERTY: writer.ledger_id}
+            cursor.position_properties = begun
+            await _stored(cursor)
+            await run.write(survivors, writer, written)
         except BaseException:
             writer.detach()
             raise
         return writer.ledger_id
 
-    async def _name_ledgers(self, cursor: Cursor, name: str, ledger_id: int) -> None:
-        cursor.position_properties = {**cursor.position_properties, name: ledger_id}
-        await _stored(cursor)
-
     async def _put_in_force(self, cursor: Cursor, ledger_id: int, horizon: Position) -> None:
-        """One write of the cursor: its position, the new ledger's name, the former one's.
+        """Store the cursor once with its new position, the new ledger's name and the former's.
 
         The view shows the new ledger before the cursor is stored: from then on the log is trimmed
-        up to ``horizon``, and what the former ledger does not have would be nowhere.
+        up to ``horizon``, and the former ledger lacks what was published since.
         """
         former = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
         cursor.acknowledged.reset(horizon)
@@ -243,6 +255,7 @@ class TopicCompactor(Service):
         await _stored(cursor)
 
     def _unneeded(self, cursor: Cursor) -> list[int]:
+        """The ledgers that are named for deletion. One that was begun may be in force by now."""
         named = cursor.position_properties
         in_force = named.get(COMPACTED_LEDGER_PROPERTY)
         found = (named.get(name) for name in (BEGUN_PROPERTY, FORMER_PROPERTY))
@@ -251,7 +264,8 @@ class TopicCompactor(Service):
     async def _delete_unneeded(self, cursor: Cursor) -> None:
         """Delete the ledgers that are not in force. Raises ``LedgerError``, ``CoordinationError``.
 
-        That their names go is written with the next change: deleting them twice is no harm.
+        The names are taken away with the next write of the cursor: deleting a ledger twice does no
+        harm.
         """
         for ledger_id in self._unneeded(cursor):
             await self._factory.ledgers.delete(ledger_id)
@@ -263,7 +277,7 @@ class TopicCompactor(Service):
         cursor.changed()
 
     async def _clean_up(self, cursor: Cursor) -> None:
-        """What a broker left that died while it compacted."""
+        """Delete what a broker left that died while it compacted."""
         async with self._changing:
             try:
                 await self._delete_unneeded(cursor)
@@ -273,15 +287,15 @@ class TopicCompactor(Service):
     # Ending
 
     async def stop(self) -> None:
-        """End a compaction that runs; nothing has changed then."""
+        """Cancel a compaction that runs; what is in force stays so."""
         if self._running is not None and not self._running.done():
             self._running.cancel()
             await asyncio.wait((self._running,))
 
     async def forget(self) -> None:
-        """The topic is truncated: nothing is compacted any more, all is to be read from the log.
+        """Delete the compacted ledger because the topic is truncated: all is read from the log.
 
-        Raises ``StorageUnavailable`` and what a cursor gives as its reason.
+        Raises ``StorageUnavailable``, and the error with which the cursor's write fails.
         """
         await self.stop()
         async with self._changing:
@@ -292,8 +306,9 @@ class TopicCompactor(Service):
             try:
                 async with asyncio.timeout(STORE_DEADLINE_S):
                     if self._unneeded(cursor):
-                        # Of a compaction that was stopped: there is room for one more name only. It
-                        # may have been about to store which ledger is in force.
+                        # Of a compaction that was stopped. There is one name for a former ledger,
+                        # so these go first. Stored before that: the run may have been about to
+                        # store which ledger is in force, and a deleted one must not be.
                         await _stored(cursor)
                         await self._delete_unneeded(cursor)
                     former = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
@@ -322,9 +337,9 @@ class TopicCompactor(Service):
 
 
 async def _stored(cursor: Cursor) -> None:
-    """Return when what the cursor is now is durable, however long bookies are away.
+    """Return when the present state of the cursor is durable, however long bookies are away.
 
-    Raises what the cursor gives as its reason where it never will be.
+    Raises the error with which the write fails for good: another broker has the cursor.
     """
     stored = DurableFuture()
     cursor.changed(stored)

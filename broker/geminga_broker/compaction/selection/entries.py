@@ -1,8 +1,8 @@
 """What compaction sees in a stored entry, and an entry with some of its messages taken out. Pure.
 
 A batch is compacted inside, as upstream does it: a message that goes leaves an empty place with
-``compacted_out``, so that those that stay keep their batch indexes. What cannot be looked into, for
-it is encrypted or damaged, stays as it is. Facts: ``RawBatchConverter`` and
+``compacted_out``, so that those that stay keep their batch indexes. An entry that cannot be parsed,
+because it is encrypted or damaged, stays as it is. Facts: ``RawBatchConverter`` and
 ``AbstractTwoPhaseCompactor`` of Apache Pulsar.
 """
 
@@ -28,9 +28,9 @@ from geminga_protocol.pulsar.payload import (
 from geminga_protocol.pulsar.protobuf import parse_message
 from geminga_protocol.records.compression import inflate
 
-# No batch is opened that would have more bytes: they are held in memory while it is looked into.
+# No batch is decompressed that would have more bytes: they are held in memory meanwhile.
 BATCH_BYTES_MAX = 128 * 1024 * 1024
-# Fast: what it does not find costs less than the time it would take.
+# The fastest: a compaction compresses many batches, and saving some more bytes is worth less.
 ZLIB_LEVEL = 1
 
 
@@ -43,13 +43,14 @@ class Chunk(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message of an entry: its ``key`` (None without one), and whether it has a value, for an
-    empty one deletes the key. ``is_gone`` is the empty place of one compacted out before. ``chunk``
-    is given where the entry is a part of the message only."""
+    """What compaction knows of one message of an entry."""
 
     key: str | None
+    # A message without a value deletes its key.
     has_value: bool
+    # The empty place of a message that was compacted out before.
     is_gone: bool = False
+    # Set where the entry is only a part of the message.
     chunk: Chunk | None = None
 
 
@@ -59,24 +60,27 @@ GONE = Message(None, has_value=False, is_gone=True)
 def messages_of(payload: bytes) -> list[Message] | None:
     """The messages of an entry, in order; none for a marker, which only brokers need.
 
-    None for an entry that nobody here can look into: it stays whole.
+    None for an entry that cannot be parsed here: it stays whole.
     """
     try:
         metadata, body = _opened(payload)
         if metadata.HasField("marker_type"):
             return []
         if not metadata.HasField("num_messages_in_batch"):
-            chunk = _chunk(metadata)
-            has_value = chunk is not None or _size_bytes(metadata, body) > 0
-            return [Message(_key(metadata), has_value, chunk=chunk)]
+            return [_single_message(metadata, body)]
+        # The metadata of the single messages of a batch is encrypted with them.
         if metadata.encryption_keys:
             return None
-        return [_message(each) for each, _ in _singles(metadata, body)]
+        return [
+            GONE if single.compacted_out else Message(_key(single), single.payload_size > 0)
+            for single, _ in _singles(metadata, body)
+        ]
     except WireError:
         return None
 
 
 def _opened(payload: bytes) -> tuple[MessageMetadata, bytes]:
+    """The metadata of an entry and what follows it."""
     start, end = metadata_bounds(payload, 0, len(payload))
     return parse_message(MessageMetadata, payload[start:end]), payload[end:]
 
@@ -85,25 +89,21 @@ def _key(metadata: MessageMetadata | SingleMessageMetadata) -> str | None:
     return metadata.partition_key if metadata.HasField("partition_key") else None
 
 
-def _chunk(metadata: MessageMetadata) -> Chunk | None:
+def _single_message(metadata: MessageMetadata, body: bytes) -> Message:
+    """The message of an entry that is no batch."""
     count, index = metadata.num_chunks_from_msg, metadata.chunk_id
-    if count <= 1:
-        return None
-    return Chunk(metadata.uuid, is_first=index == 0, is_last=index == count - 1)
-
-
-def _size_bytes(metadata: MessageMetadata, body: bytes) -> int:
-    """What the message had before it was compressed and encrypted."""
-    return metadata.uncompressed_size if metadata.HasField("uncompressed_size") else len(body)
-
-
-def _message(single: SingleMessageMetadata) -> Message:
-    if single.compacted_out:
-        return GONE
-    return Message(_key(single), single.payload_size > 0)
+    if count > 1:
+        # A message that was cut into chunks is not empty.
+        chunk = Chunk(metadata.uuid, is_first=index == 0, is_last=index == count - 1)
+        return Message(_key(metadata), has_value=True, chunk=chunk)
+    # What the message had before it was compressed and encrypted: these make bytes out of none.
+    has_size = metadata.HasField("uncompressed_size")
+    size_bytes = metadata.uncompressed_size if has_size else len(body)
+    return Message(_key(metadata), size_bytes > 0)
 
 
 def _singles(metadata: MessageMetadata, body: bytes) -> list[tuple[SingleMessageMetadata, bytes]]:
+    """The messages of a batch. Raises ``WireError``."""
     size_bytes = metadata.uncompressed_size
     if metadata.compression != CompressionType.NONE:
         if size_bytes > BATCH_BYTES_MAX:
@@ -116,7 +116,7 @@ def keep_only(payload: bytes, keeps: Sequence[bool]) -> bytes | None:
     """The entry with those of its messages whose place in ``keeps`` is True; None without any.
 
     Its bytes stay as they are where no message goes. A compressed batch is compressed again, with
-    ZLIB, which every client knows and which needs no package here.
+    ZLIB, which every client knows and which needs no package here. Raises ``WireError``.
     """
     if not any(keeps):
         return None
@@ -124,6 +124,7 @@ def keep_only(payload: bytes, keeps: Sequence[bool]) -> bytes | None:
     if not metadata.HasField("num_messages_in_batch"):
         return payload
     singles = _singles(metadata, body)
+    # Empty places from before count as taken out already.
     if all(keep or each.compacted_out for keep, (each, _) in zip(keeps, singles, strict=True)):
         return payload
     kept = encode_batch(
@@ -141,7 +142,7 @@ def keep_only(payload: bytes, keeps: Sequence[bool]) -> bytes | None:
 def last_index(payload: bytes) -> int:
     """The batch index of the last message of an entry that was not taken out; -1 without a batch.
 
-    Of a batch that cannot be looked into it is the last place.
+    Of a batch that cannot be parsed it is the index of its last message.
     """
     try:
         metadata, _ = _opened(payload)

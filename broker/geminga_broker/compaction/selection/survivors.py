@@ -2,8 +2,9 @@
 
 Messages are numbered as they are read. A key is remembered as a digest with the number of its
 newest message, about 150 bytes however long the key is; when all is read, a bit for each message
-says whether it stays, and the keys are forgotten. A message in chunks stays with all of them;
-upstream keeps the last one only, which nobody can read. Those whose last is still to come stay too.
+says whether it stays, and the keys are forgotten. A message in chunks stays with all of its chunks;
+upstream keeps the last one only, which no client can assemble. Chunks of a message whose last one
+is still to come stay too.
 """
 
 from __future__ import annotations
@@ -23,21 +24,25 @@ def _digest(name: str) -> bytes:
 
 
 class NewestMessages:
-    """Phase one: fed with the messages of every entry, in order.
+    """Phase one: finds the newest message of every key.
 
-    ``retain_null_key`` keeps messages without a key (topicCompactionRetainNullKey). ``removed``
-    counts the messages that do not survive, as upstream counts them.
+    It is given the messages of every entry in order. ``retain_null_key`` keeps messages without a
+    key (topicCompactionRetainNullKey).
     """
 
     def __init__(self, *, retain_null_key: bool) -> None:
         self._retain_null_key = retain_null_key
+        # By digest of the key: the number of its newest message, which has a value.
         self._newest: dict[bytes, int] = {}
+        # Messages that stay whatever follows: without a key, or in an entry that stays whole.
         self._always: list[int] = []
-        # The numbers of the chunks of messages that are not complete yet, and of those that are,
-        # by the last one's number, all before it.
+        # Chunks of messages that are not complete yet, by digest of the message's uuid.
         self._begun: dict[bytes, list[int]] = {}
+        # By the number of the last chunk of a complete message: the numbers of all before it.
         self._chunks: dict[int | None, list[int]] = {}
+        # How many messages were seen: the number of the next one.
         self._count = 0
+        # How many messages do not survive, as upstream counts them.
         self.removed = 0
 
     @property
@@ -46,7 +51,7 @@ class NewestMessages:
         return len(self._newest)
 
     def see(self, messages: Sequence[Message] | None) -> None:
-        """The next entry holds ``messages``; None for one that stays whole."""
+        """Take the ``messages`` of the next entry; None for an entry that stays whole."""
         if messages is None:
             self._always.append(self._count)
             self._count += 1
@@ -54,33 +59,37 @@ class NewestMessages:
         if not messages:
             self.removed += 1  # a marker
         for message in messages:
+            # The empty place of a message that was compacted out before keeps its number.
             if not message.is_gone:
                 self._see_one(message)
             self._count += 1
 
     def _see_one(self, message: Message) -> None:
+        # A message in chunks counts as one, at the place of its last chunk.
         if message.chunk is not None and not self._see_chunk(message.chunk):
             return
         if message.key is None:
             if self._retain_null_key:
                 self._always.append(self._count)
             else:
-                self._goes(self._count)
+                self._remove(self._count)
             return
         digest = _digest(message.key)
         former = self._newest.pop(digest, None)
         if not message.has_value:
-            self._goes(self._count)
-            self._chunks.pop(former, None)  # upstream counts the two as one
+            # It deletes the key, and does not stay itself. Upstream counts the two as one.
+            self._remove(self._count)
+            self._chunks.pop(former, None)
         else:
             self._newest[digest] = self._count
             if former is not None:
-                self._goes(former)
+                self._remove(former)
 
     def _see_chunk(self, chunk: Chunk) -> bool:
-        """Whether the message is complete with that."""
+        """Take a chunk; whether its message is complete now."""
         digest = _digest(chunk.uuid)
-        if chunk.is_first:  # whatever had this name before was never completed
+        if chunk.is_first:
+            # What had this uuid before was never completed: its producer has begun again.
             self._begun[digest] = []
         begun = self._begun.setdefault(digest, [])
         if not chunk.is_last:
@@ -90,13 +99,14 @@ class NewestMessages:
         self._chunks[self._count] = begun
         return True
 
-    def _goes(self, number: int) -> None:
-        """A message does not survive."""
+    def _remove(self, number: int) -> None:
+        """Count a message that does not survive; its chunks do not either."""
         self.removed += 1
         self._chunks.pop(number, None)
 
     def survivors(self) -> Survivors:
-        """What stays of all that was seen; nothing is remembered here any more."""
+        """The messages that stay of all that were seen. Gives up all memory: phase two needs a bit
+        for each message only."""
         bits = bytearray(self._count // BYTE_BITS + 1)
         staying = (self._newest.values(), self._always, *self._chunks.values())
         for numbers in (*staying, *self._begun.values()):
@@ -108,10 +118,12 @@ class NewestMessages:
 
 
 class Survivors:
-    """Phase two: asked about the same entries in the same order."""
+    """Phase two: which messages stay, for the same entries in the same order."""
 
     def __init__(self, bits: bytearray) -> None:
+        # Bit n of the whole, least significant first, stands for the message of number n.
         self._bits = bits
+        # The number of the next message.
         self._count = 0
 
     def take(self, places: int) -> list[bool]:

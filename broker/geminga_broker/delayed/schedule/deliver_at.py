@@ -1,7 +1,8 @@
 """Until when an entry is delayed: found without parsing the metadata of those that are not. Pure.
 
-Most subscriptions have no delayed message at all. The tag of the field is looked for in the bytes
-of the metadata; only where these two bytes occur, by chance too, the metadata is parsed.
+Most subscriptions have no delayed message at all. The tag of the field is searched for in the bytes
+of the metadata; only where these two bytes occur, which may be by chance, the metadata is parsed.
+A *plain* entry is one that is surely not delayed.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from geminga_protocol.pulsar.payload import (
 DELIVER_AT_TAG = b"\x98\x01"
 NOT_DELAYED = 0
 
+# Most payloads are ``[magic 0x0e01][crc32c][metadata size][metadata][body]``, with nothing of the
+# broker's in front: then the metadata begins at a fixed place.
 _USUAL_START = b"\x0e\x01"
 _SIZE_END = CHECKSUM_HEAD_BYTES + SIZE_BYTES
 _size_of = int.from_bytes
 
 
 def is_plain(payload: bytes) -> bool:
-    """Whether the entry surely is not delayed: a fifth of a microsecond, whatever its size."""
+    """Whether the entry is surely not delayed: a fifth of a microsecond, whatever its size."""
     if payload.startswith(_USUAL_START):
         end = _SIZE_END + _size_of(payload[CHECKSUM_HEAD_BYTES:_SIZE_END])
         return payload.find(DELIVER_AT_TAG, _SIZE_END, end) < 0
@@ -35,8 +38,10 @@ def is_plain(payload: bytes) -> bool:
 
 
 def plain_end(run: Sequence[Entry], start: int) -> int:
-    """The first entry of ``run`` from ``start`` on that is not surely plain: one loop, for this is
-    done for every entry that a Shared subscription is sent."""
+    """The index of the first entry of ``run`` from ``start`` on that is not surely plain.
+
+    HOT: one loop without calls of our own, as it runs for every entry of a Shared subscription.
+    """
     find_from, tag, size_of = _SIZE_END, DELIVER_AT_TAG, _size_of
     for index in range(start, len(run)):
         payload = run[index][1]
@@ -51,9 +56,9 @@ def plain_end(run: Sequence[Entry], start: int) -> int:
 
 
 def deliver_at_ms(payload: bytes) -> int:
-    """Until when (Unix time) its producer wants the entry held back; 0 where it does not say.
+    """Until when (Unix time) the producer wants the entry held back; 0 for an entry without delay.
 
-    TTL counts from here, where this is later than the time of publishing.
+    Where this is later than the time of publishing, TTL counts from here.
     """
     return _times(payload)[0]
 
@@ -70,14 +75,14 @@ def is_delayed_longer(payload: bytes, limit_ms: int) -> bool:
 
 
 def _times(payload: bytes) -> tuple[int, int]:
-    """When to deliver, and when it was published; twice the same (0) where it is not delayed."""
+    """When to deliver, and when it was published; both 0 where it is not delayed."""
     try:
         start, end = metadata_bounds(payload, 0, len(payload))
         if payload.find(DELIVER_AT_TAG, start, end) < 0:
             return NOT_DELAYED, NOT_DELAYED
         metadata = parse_metadata(payload)
     except WireError:
-        # Nobody can read it: it is delivered, so that it can be skipped.
+        # It cannot be parsed: it is delivered, so that it can be skipped.
         return NOT_DELAYED, NOT_DELAYED
     if not metadata.HasField("deliver_at_time"):
         return NOT_DELAYED, NOT_DELAYED

@@ -1,13 +1,16 @@
 """The delayed messages of one subscription: which are held back, and when each is due. Pure.
 
-Those of the newest ledgers are in memory, in the *open* wheel. When there are enough and their
-last ledger is over (``is_enough`` tells the owner of the index to end it), that wheel becomes a
-bucket: it is written down, and from then on only a byte for each of its messages stays, and the
-segment that is due next, in the *loaded* wheel. Buckets never share a ledger, as upstream's: what
-still comes of a ledger that is in one stays in memory.
+Those of the newest ledgers are in memory, in the *open* bucket's wheel. When there are enough and
+their last ledger is complete (``is_enough`` asks the owner of the index to end it), the bucket is
+*sealed* and then written; from then on only a byte for each of its messages stays in memory, and
+the segment that is due next, in the *loaded* wheel. Buckets never share a ledger, as upstream's:
+messages that still come of a ledger that is in a bucket stay in the loaded wheel::
 
-A message counts as long as it is held. So it does no harm when a wheel or a bucket still has one
-that came out, was acknowledged or was passed by the mark-delete position: it is no longer held.
+    add ─▶ open ─▶ sealing ─▶ bucket (stored) ─▶ segment by segment ─▶ loaded ─▶ take_due
+       └───────────────────────────────────────────────────────────────▶
+
+The set ``held`` decides whether a message counts. So it does no harm when a wheel or a bucket still
+has one that came out, was acknowledged or was passed by the mark-delete position.
 """
 
 from __future__ import annotations
@@ -21,22 +24,24 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, SegmentSummary
 
-# A segment is read so long before its first message is due.
+# How long before its first message is due a segment is read.
 LOAD_AHEAD_MS = 10_000
 
 
 @dataclass(slots=True)
 class Bucket:
-    """A bucket that is written: its ledger, and from when to when each segment is due."""
+    """A bucket that is stored."""
 
     key: BucketKey
     ledger_id: int
+    # When the first and the last message of each segment are due (Unix time).
     segments: list[tuple[int, int]]
+    # The first segment that was not read yet.
     next_segment: int = 0
 
     @property
     def load_from_ms(self) -> int | None:
-        """When the next segment is to be read; None when all were."""
+        """When the next segment is to be read (Unix time); None when all were."""
         if self.next_segment >= len(self.segments):
             return None
         return self.segments[self.next_segment][0] - LOAD_AHEAD_MS
@@ -51,20 +56,20 @@ class OpenBucket:
 
 
 class DelayedMessageIndex:
-    """Delayed messages; ``now_ms`` is the time (Unix time), here and in all methods.
-
-    ``sealing`` is the bucket that is to be written, until ``written`` or ``clear``.
-    """
+    """The delayed messages; ``now_ms`` is the time (Unix time), here and in all methods."""
 
     def __init__(self, config: DelayedConfig, now_ms: int) -> None:
+        # May be replaced at any time.
         self.config = config
         self.held = DelayedBitmap()
         self.buckets: dict[BucketKey, Bucket] = {}
+        # The bucket that is to be written, until ``written``, ``unwritable`` or ``clear``.
         self.sealing: OpenBucket | None = None
         self._loaded = TimeWheel(now_ms, config.slot_ms)
         self._open: OpenBucket | None = None
-        # The last ledger of any bucket.
+        # The last ledger of any bucket that is sealed or stored.
         self._bucketed_upto = -1
+        # The ledger of the mark-delete position, as far as ``pass_by`` was called.
         self._passed_ledger_id = -1
 
     def __len__(self) -> int:
@@ -89,7 +94,7 @@ class DelayedMessageIndex:
         parts = [each.wheel for each in (self.sealing, self._open) if each is not None]
         return [self._loaded, *parts]
 
-    # Coming
+    # Adding
 
     def add(self, deliver_at_ms: int, ledger_id: int, entry_id: int, now_ms: int) -> bool:
         """Hold a message back; False where it is due already."""
@@ -100,10 +105,11 @@ class DelayedMessageIndex:
         return True
 
     def _wheel_for(self, ledger_id: int, now_ms: int) -> TimeWheel:
-        """The open bucket's, if the message may be in it: ledgers come in their order."""
+        """The wheel of the open bucket, if the message may be in that, else the loaded one."""
         if ledger_id <= self._bucketed_upto:
             return self._loaded
         open_bucket = self._open
+        # The first message of a further ledger: the one before is complete, as far as it was read.
         if open_bucket is not None and ledger_id > open_bucket.key.last_ledger_id:
             if self.is_enough:
                 self.seal()
@@ -113,17 +119,19 @@ class DelayedMessageIndex:
         if open_bucket is None:
             wheel = TimeWheel(now_ms, self.config.slot_ms)
             open_bucket = self._open = OpenBucket(wheel, BucketKey(ledger_id, ledger_id))
+        # Entries are read in order, but an earlier ledger may be read again after a redelivery.
         is_full = len(open_bucket.wheel) >= self.config.bucket_messages_max
         if is_full or ledger_id < open_bucket.key.first_ledger_id:
             return self._loaded
         return open_bucket.wheel
 
-    # Becoming due
+    # Taking what is due
 
     def take_due(self, now_ms: int, count_max: int) -> list[Position]:
-        """Let at most ``count_max`` messages go that are due: they are held no longer."""
+        """Release at most ``count_max`` messages that are due."""
         taken: list[Position] = []
         for wheel in self._wheels():
+            # Again where some of those taken are no longer held.
             while len(taken) < count_max:
                 due = wheel.take_due(now_ms, count_max - len(taken))
                 if not due:
@@ -133,8 +141,8 @@ class DelayedMessageIndex:
         return taken
 
     def next_ms(self, *, is_loading: bool = False) -> int | None:
-        """When to look again: no message is due before, no segment is to be read before, unless
-        ``is_loading`` says that segments are being read already."""
+        """When to check again (Unix time): before, no message is due and no segment is to be read.
+        Segments do not count where ``is_loading`` says that they are being read already."""
         times = [wheel.next_ms() for wheel in self._wheels()]
         if not is_loading:
             times += [bucket.load_from_ms for bucket in self.buckets.values()]
@@ -144,11 +152,12 @@ class DelayedMessageIndex:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the open bucket has so much that it should be written, and none is being."""
+        """Whether the open bucket has enough messages to be written, and no other is being
+        written."""
         return self.sealing is None and self.open_count >= self.config.bucket_messages_min
 
     def seal(self) -> None:
-        """Make the open bucket, if there is one, the bucket that is to be written."""
+        """End the open bucket, if there is one: it is the one to be written now."""
         assert self.sealing is None
         self.sealing, self._open = self._open, None
         if self.sealing is not None:
@@ -156,30 +165,31 @@ class DelayedMessageIndex:
 
     @property
     def open_count(self) -> int:
-        """How many messages would be read again after a restart, about."""
+        """About how many messages are in no bucket, so that the next owner reads them again."""
         return 0 if self._open is None else len(self._open.wheel)
 
     @property
     def open_upto(self) -> int:
-        """The last ledger of the open bucket, which there is."""
+        """The last ledger of the open bucket. There must be one."""
         assert self._open is not None
         return self._open.key.last_ledger_id
 
     def sealed_messages(self) -> Iterator[list[DelayedIndex]]:
-        """Those of the bucket that is to be written, in the order of their times, in pieces."""
+        """The messages of the bucket to be written, in the order of their times, in pieces."""
         assert self.sealing is not None
         for piece in self.sealing.wheel.in_order():
             yield [each for each in piece if each[1:] in self.held]
 
     def unwritable(self) -> None:
-        """The bucket is too large to be written: its messages stay in memory."""
+        """Keep the messages of the sealed bucket in memory: it is too large to be written."""
         assert self.sealing is not None
         for piece in self.sealing.wheel.in_order():
             self.loaded(piece)
         self.sealing = None
 
     def written(self, sealed: OpenBucket, bucket: Bucket) -> None:
-        """``sealed`` is written: its messages are read from the bucket when they are due."""
+        """Replace ``sealed``, which is stored, by ``bucket``: its messages are read from there."""
+        # ``clear`` may have come meanwhile: the bucket is stored all the same, and unneeded.
         if self.sealing is sealed:
             self.sealing = None
         self.buckets[bucket.key] = bucket
@@ -187,7 +197,8 @@ class DelayedMessageIndex:
     def restore(
         self, key: BucketKey, ledger_id: int, summaries: list[SegmentSummary], now_ms: int
     ) -> None:
-        """Take a bucket over; what is due of it is not held, so it is read from the topic."""
+        """Take a stored bucket over. Messages that are due by now are not held back: dispatchers
+        find them when they read the topic."""
         first = 0
         while first < len(summaries) and summaries[first].due_last_ms <= now_ms:
             first += 1
@@ -199,9 +210,10 @@ class DelayedMessageIndex:
         self._bucketed_upto = max(self._bucketed_upto, key.last_ledger_id)
 
     def segment_wanted(self, now_ms: int) -> Bucket | None:
-        """The bucket of which the next segment is to be read now."""
+        """The bucket of which a segment is to be read now; None for none."""
+        # A whole segment waits for consumers already: memory has no more than two of them.
         if self._loaded.has_due(now_ms, self.config.segment_messages_max):
-            return None  # what is due already waits for consumers: one after the other
+            return None
         wanted: Bucket | None = None
         earliest_ms = now_ms + 1
         for bucket in self.buckets.values():
@@ -211,16 +223,18 @@ class DelayedMessageIndex:
         return wanted
 
     def loaded(self, messages: Iterable[DelayedIndex]) -> None:
-        """These were read from a bucket, or from the topic itself where a bucket is lost."""
+        """Add messages that were read from a bucket, or from the topic where a bucket is lost."""
         add = self._loaded.add
         for message in messages:
             if message[1:] in self.held:
                 add(*message)
 
     def unneeded(self) -> list[Bucket]:
-        """The buckets of which no message is held any more, of those that are worth a look."""
+        """Buckets of which no message is held back any more."""
         if not self.held:
             return list(self.buckets.values())
+        # Searching the bitmaps takes its time: only buckets that were read to their end, or that
+        # the mark-delete position has passed, can have none.
         return [
             bucket
             for key, bucket in self.buckets.items()
@@ -228,7 +242,7 @@ class DelayedMessageIndex:
             and not self.held.has_any(key.first_ledger_id, key.last_ledger_id)
         ]
 
-    # Going
+    # Forgetting
 
     def pass_by(self, mark_delete: Position) -> None:
         """Forget what the mark-delete position has passed."""
@@ -236,7 +250,8 @@ class DelayedMessageIndex:
         self._passed_ledger_id = mark_delete[0]
 
     def clear(self, now_ms: int) -> None:
-        """Hold nothing. The buckets stay, ``unneeded``; a message that comes again may be held."""
+        """Forget all messages. Buckets stay, ``unneeded``, until they are deleted; a message that
+        is read again may be held back again."""
         self.held.clear()
         self._loaded = TimeWheel(now_ms, self.config.slot_ms)
         self._open = None

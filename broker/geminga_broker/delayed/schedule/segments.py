@@ -1,4 +1,7 @@
-"""How a bucket's messages are cut into segments. Pure; the rules are upstream's."""
+"""How a bucket's messages are cut into segments, which are read one at a time. Pure.
+
+The rules are upstream's: a segment has a limited number of messages, and spans a limited time.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from geminga_protocol.records.delayed_buckets import DelayedIndex, SegmentSummar
 def cut(
     pieces: Iterable[list[DelayedIndex]], config: DelayedConfig
 ) -> Iterator[list[DelayedIndex]]:
-    """The segments of messages that come in the order of their times; an empty one between two
-    pieces, where others may have a turn."""
+    """Cut messages, which come in the order of their times, into segments.
+
+    Yields an empty segment after each piece, so that the caller can give other tasks a turn: a
+    bucket may have hundreds of thousands of messages.
+    """
     current: list[DelayedIndex] = []
     for piece in pieces:
         for message in piece:
@@ -28,20 +34,16 @@ def cut(
 
 
 def summary_of(segment: list[DelayedIndex]) -> SegmentSummary:
-    """What the bucket's first entry says of a segment."""
+    """What the bucket's first entry says of a segment: from when to when it is due, and a bit set
+    of its entries for each ledger."""
     by_ledger: dict[int, list[int]] = {}
     for _, ledger_id, entry_id in segment:
         by_ledger.setdefault(ledger_id, []).append(entry_id)
-    return SegmentSummary(
-        segment[0][0],
-        segment[-1][0],
-        {ledger_id: _bit_set(entries) for ledger_id, entries in by_ledger.items()},
-    )
-
-
-def _bit_set(entries: list[int]) -> int:
-    """Bits are set in a buffer: one at a time into an integer would copy it each time."""
-    marks = bytearray(max(entries) // 8 + 1)
-    for entry_id in entries:
-        marks[entry_id >> 3] |= 1 << (entry_id & 7)
-    return int.from_bytes(marks, "little")
+    bits: dict[int, int] = {}
+    for ledger_id, entries in by_ledger.items():
+        # In a buffer: setting a bit of an integer would copy it each time.
+        marks = bytearray(max(entries) // 8 + 1)
+        for entry_id in entries:
+            marks[entry_id >> 3] |= 1 << (entry_id & 7)
+        bits[ledger_id] = int.from_bytes(marks, "little")
+    return SegmentSummary(segment[0][0], segment[-1][0], bits)

@@ -6,7 +6,13 @@ message is moved to a finer slot once for each level at most (six levels are 500
 slot at a time.
 
 Time is counted in ticks. A message belongs to the first tick that begins at or after its delivery
-time, so it comes out never early, and a tick late at most.
+time, so it comes out never early, and a tick late at most::
+
+    level 0     1 tick a slot        the ticks of one level-1 slot
+    level 1     64 ticks a slot      the slots of one level-2 slot
+    level 2     4,096 ticks a slot   …
+
+When time enters a slot of level n, its messages are distributed over the slots of lower levels.
 """
 
 from __future__ import annotations
@@ -32,7 +38,7 @@ def _messages(slot: _Slot) -> Iterator[DelayedIndex]:
 
 
 class TimeWheel:
-    """Messages by delivery time, in ticks of ``tick_ms``. ``now_ms`` is where time begins."""
+    """Messages by delivery time, in ticks of ``tick_ms``. ``now_ms`` is the time at the start."""
 
     def __init__(self, now_ms: int, tick_ms: int) -> None:
         assert tick_ms > 0
@@ -42,7 +48,9 @@ class TimeWheel:
         # By level: the slots that are not empty, by their number (a tick's number without the
         # lower digits). All slots of a level are earlier than those of the next.
         self._levels: list[dict[int, _Slot]] = []
+        # Messages that are due and were not taken yet, in no order within a tick.
         self._due: _Slot = array("q")
+        # The numbers in all slots together, three for each message.
         self._numbers_waiting = 0
 
     def __len__(self) -> int:
@@ -59,6 +67,8 @@ class TimeWheel:
         if tick <= self._tick:
             self._due.extend((deliver_at_ms, ledger_id, entry_id))
             return
+        # The highest digit (of 6 bits) in which the tick differs from the present one: below that
+        # digit the message is somewhere in a slot that time has not entered yet.
         level = ((tick ^ self._tick).bit_length() - 1) // LEVEL_BITS
         while level >= len(self._levels):
             self._levels.append({})
@@ -71,7 +81,10 @@ class TimeWheel:
         self._numbers_waiting += MESSAGE_NUMBERS
 
     def next_ms(self) -> int | None:
-        """When to look again: nothing is due before; None where there is nothing."""
+        """When to check again (Unix time): nothing is due before. None where there is nothing.
+
+        For a slot of a higher level that is when the slot begins; its messages may be later.
+        """
         if self._due:
             return self._tick * self._tick_ms
         found = self._first_slot()
@@ -97,7 +110,7 @@ class TimeWheel:
         return list(_messages(taken))
 
     def has_due(self, now_ms: int, count: int) -> bool:
-        """Whether so many messages are due."""
+        """Whether at least ``count`` messages are due."""
         numbers = count * MESSAGE_NUMBERS
         while len(self._due) < numbers:
             if not self._turn(now_ms // self._tick_ms):
@@ -119,6 +132,7 @@ class TimeWheel:
         if level == 0:
             self._due.extend(slot)
         else:
+            # Relative to the tick that was just set, they belong to lower levels.
             for message in _messages(slot):
                 self.add(*message)
         return True

@@ -140,13 +140,13 @@ async def test_a_bucket_holds_all_of_its_ledger_that_was_on_its_way(
 async def test_what_comes_while_a_bucket_is_written_gets_one_too(
     factory: ManagedLedgerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill = BucketStore._fill
+    write = BucketStore.write
 
     async def slowly(*args: Any) -> Any:
         await asyncio.sleep(10)
-        return await fill(*args)
+        return await write(*args)
 
-    monkeypatch.setattr(BucketStore, "_fill", slowly)
+    monkeypatch.setattr(BucketStore, "write", slowly)
     async with log_over(factory) as log:
         cursor = await created(factory, log)
         delayed = delayed_of(log, cursor)
