@@ -37,6 +37,7 @@ from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_broker.managed_ledger.reading.log_reader import LogReader
+from geminga_broker.managed_ledger.writing.confirmation_waiter import ConfirmationWaiter
 from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, buckets_of
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
@@ -460,12 +461,13 @@ async def test_the_next_owner_deletes_the_ledger_that_a_killed_one_was_writing(
     ledgers: MemoryLedgers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def never(*_: object) -> None:
-        await asyncio.Event().wait()
+    class NeverConfirmed(ConfirmationWaiter):
+        async def wait_for(self, entry_id: int) -> None:
+            await asyncio.Event().wait()
 
     cursor = await created(factory, log)
     with monkeypatch.context() as patch:
-        patch.setattr(BucketStore, "_fill", never)
+        patch.setattr("geminga_broker.delayed.bucket_store.ConfirmationWaiter", NeverConfirmed)
         await reading(log, cursor)
         before = set(ledgers.entries)
     taken_over = await factory.load_cursor(LOG, "sub", log.chain)
