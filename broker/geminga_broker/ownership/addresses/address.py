@@ -12,11 +12,12 @@ from geminga_protocol.records.brokers import AdvertisedListener
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """This broker's id (``host:web port``) and URLs; an empty URL means "not served".
+    """This broker's id and URLs; an empty URL means "not served".
 
-    The URLs are those of the internal listener, where the broker has ``listeners`` by name.
+    The URLs are those of the internal listener, where the broker has listeners by name.
     """
 
+    # ``host:web port``: stays the same as long as the broker keeps its web port.
     broker_id: str
     broker_url: str
     http_url: str
@@ -26,7 +27,7 @@ class BrokerAddress:
 
     @property
     def rest_url(self) -> str:
-        """The URL of its REST side that stands for the broker: without TLS where it serves that."""
+        """The REST URL by which records identify the broker: without TLS where it serves that."""
         return self.http_url or self.http_url_tls
 
 
@@ -41,35 +42,37 @@ class LookupReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who serves a bundle, as a lookup tells it, or (``reason``) who is to be asked for it, since
-    no broker serves it yet. An empty URL means "not served"."""
+    """The answer to a lookup: the owner of a bundle or, where no broker owns it yet, the broker to
+    ask next. An empty URL means "not served"."""
 
     broker_url: str
     broker_url_tls: str
     http_url: str
     http_url_tls: str
+    # It is this broker.
     is_self: bool
     listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
     reason: LookupReason = LookupReason.OWNS
 
     @property
     def is_redirect(self) -> bool:
-        """Whether that broker is to be asked, instead of used."""
+        """Whether clients are to repeat their lookup at that broker, and not to connect to it."""
         return self.reason is not LookupReason.OWNS
 
     @property
     def is_authoritative(self) -> bool:
-        """Whether that broker is to take the word of who asks for it that the bundle is its."""
+        """Whether the repeated lookup tells that broker to acquire the bundle without asking the
+        leader again."""
         return self.reason not in (LookupReason.DECIDES, LookupReason.PEER)
 
     def rest_url(self, *, is_tls: bool) -> str:
-        """Where other brokers ask it over REST: with TLS or without as they want it, where it
-        serves both, else as it serves it."""
+        """The URL at which other brokers call its REST side: with TLS or without as they want it,
+        where it serves both, else as it serves it."""
         plain, secured = self.http_url, self.http_url_tls
         return (secured or plain) if is_tls else (plain or secured)
 
     def at_listener(self, name: str) -> Owner:
-        """The owner as clients of that listener are told it; "" is any client's.
+        """The owner with the URLs of that listener; "" is the internal one.
 
         Only the URLs of the Pulsar protocol change: upstream's answers keep the broker's own URLs
         of HTTP. Raises ``ListenerMissing``.
@@ -86,8 +89,9 @@ class Owner:
         )
 
     def web_url(self, listener: str, *, is_tls: bool = False) -> str:
-        """Where requests that came by that listener are sent on to: its own URL of HTTP, where the
-        owner has one for it; of HTTPS, for those that came with TLS, where the owner serves it."""
+        """The URL to which HTTP requests that came by that listener are redirected: the listener's
+        own where the owner has one for it; HTTPS for requests with TLS where the owner serves it.
+        """
         advertised = self.listeners.get(listener)
         plain, secured = self.http_url, self.http_url_tls
         if advertised and (advertised.broker_http_url or advertised.broker_https_url):

@@ -1,9 +1,9 @@
 """Advertised listeners and bind addresses: one broker reached at several addresses.
 
 A listener is a name for the clients that reach the broker in one way, and the URLs that they use
-for it (upstream's PIP-61). One of them is the internal one: its URLs are told to other brokers, and
-to clients that name no listener. A bind address is a further port on which the broker listens;
-clients that come by it are answered for its listener without naming it (PIP-95). Both are written
+for it (upstream's PIP-61). One of them is the internal one: other brokers, and clients that name no
+listener, get its URLs. A bind address is a further port on which the broker listens; clients that
+connect to it are answered for its listener without naming it (PIP-95). Both are written
 ``NAME:SCHEME://HOST:PORT``. Everything here is pure.
 """
 
@@ -50,10 +50,11 @@ class ListenerConfig:
 
 @dataclass(frozen=True, slots=True)
 class BindAddress:
-    """A port that the broker listens on, and the listener for which it answers there: "" is the
-    internal one. ``scheme`` is one of ``SCHEMES``."""
+    """A port that the broker listens on."""
 
+    # The listener for whose clients it answers there; "" is the internal one.
     listener: str
+    # One of ``SCHEMES``.
     scheme: str
     host: str
     port: int
@@ -71,21 +72,22 @@ class BindAddress:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The URLs of a broker's advertised listeners, by name and by scheme, and which listener is the
-    internal one. A broker without any is reached at one address by all."""
+    """A broker's advertised listeners. A broker without any has one address for all clients."""
 
+    # By the listener's name, by scheme.
     urls: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # The name of the internal one.
     internal: str = ""
 
     def url(self, scheme: str) -> str:
-        """What is told to those who name no listener: the internal one's URL of this scheme, or,
-        where it has none, the first that a listener has; "" where no listener has one."""
+        """The URL for clients that name no listener: the internal one's of this scheme or, where it
+        has none, the first that a listener has; "" where no listener has one."""
         in_order = (self.urls.get(self.internal, {}), *self.urls.values())
         return next((each[scheme] for each in in_order if scheme in each), "")
 
     @property
     def internal_host(self) -> str:
-        """The host of the URL of the Pulsar protocol that is told so, "" where there is none."""
+        """The host of the ``pulsar://`` URL for clients that name no listener; "" without one."""
         return urlsplit(self.url("pulsar")).hostname or ""
 
     @property
@@ -110,6 +112,7 @@ def parse_listeners(entries: Iterable[str], internal: str = "") -> Listeners:
     scheme for a listener, an address that two listeners share, an internal one that is not there.
     """
     urls: dict[str, dict[str, str]] = {}
+    # By ``host:port``: a request that arrives there says nothing else of its listener.
     listener_at: dict[str, str] = {}
     for entry in entries:
         name, scheme, host, port = _parse("advertised_listeners", entry)

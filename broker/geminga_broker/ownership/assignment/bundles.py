@@ -34,6 +34,7 @@ class Bundle:
 
     namespace: NamespaceName
     lower: int
+    # Excluded, but for HASH_MAX: the last bundle of a ring has that hash too.
     upper: int
 
     @property
@@ -43,7 +44,7 @@ class Bundle:
 
     @property
     def path(self) -> str:
-        """The node whose owner owns the bundle."""
+        """The ephemeral node in ZooKeeper whose creator owns the bundle."""
         return ownership_path(str(self.namespace), self.name)
 
     def covers(self, topic_hash: int) -> bool:
@@ -65,6 +66,7 @@ class BundleRing:
         self.bundles = tuple(
             Bundle(namespace, lower, upper) for lower, upper in pairwise(boundaries)
         )
+        # Without the first: how many of these a hash has reached is the index of its bundle.
         self._lowers = list(boundaries[1:-1])
 
     def bundle_of(self, topic_hash: int) -> Bundle:
@@ -100,7 +102,7 @@ def parse_boundary(text: str) -> int:
 
 
 def full_ring(namespace: NamespaceName) -> BundleRing:
-    """One bundle for everything: brokers' own namespaces have no policies and are not cut."""
+    """A ring of one bundle, which a broker's own namespace has: it has no policies that cut it."""
     return BundleRing(namespace, (HASH_MIN, HASH_MAX))
 
 

@@ -1,4 +1,8 @@
-"""When a broker's load report is worth writing again: pure comparison of two reports."""
+"""When a broker's load report is worth writing again: a comparison of two reports. Pure.
+
+Brokers keep each other's reports under watches: a report that is written is read again by others.
+So what moves less than noise, or less than a share of the figure, is not written.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from geminga_server.config import Upstream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReportConfig:
-    """How often a broker tells the leader of its load."""
+    """How often a broker reports its load to the leader."""
 
     load_balancer_report_interval_min_s: Annotated[
         float, Gt(0), Upstream("loadBalancerReportUpdateMinIntervalMillis", unit=0.001)
@@ -29,8 +33,8 @@ class LoadReportConfig:
     """By how much a figure must have changed before it is written."""
 
 
-# Below these a change is noise: one topic more or less, ten messages or 10 KB a second. Without
-# them an idle broker would write every time somebody looks at it.
+# Changes up to these are noise: one topic more or less, ten messages or 10 KB a second. Without
+# them a nearly idle broker would write its report all the time.
 COUNT_NOISE = 1
 RATE_NOISE = 10.0
 BYTES_NOISE = 10_000.0
@@ -39,6 +43,7 @@ BYTES_NOISE = 10_000.0
 def has_changed(written: LocalBrokerData, now: LocalBrokerData, percent: float = 10.0) -> bool:
     """Whether a figure by which the leader places bundles moved by ``percent`` or more."""
     share = percent / 100
+    # Always: the leader waits for a bundle that it has assigned until it sees it in a report.
     if set(written.bundles) != set(now.bundles):
         return True
     counts = (
@@ -62,6 +67,7 @@ def has_changed(written: LocalBrokerData, now: LocalBrokerData, percent: float =
 
 
 def _moved(old: float, new: float, noise: float, share: float) -> bool:
+    """Whether a figure changed by more than ``noise``, and by ``share`` of the larger value."""
     change = abs(new - old)
     return change > noise and change >= share * max(abs(old), abs(new))
 

@@ -1,10 +1,12 @@
-"""Which broker shall own a bundle that no broker owns, and which broker decides that: pure.
+"""Which broker shall own a bundle that no broker owns, and which broker decides that. Pure.
 
-As upstream, the leader chooses. A broker that does not lead sends who asks to the leader; the
-leader chooses a broker by its ``Placement`` and sends who asks there, with authority: the broker
-that is asked with authority acquires the bundle, and asks nobody. So there are two redirects at
-most. A broker that knows no living leader chooses for itself, for lookups go on while there is
-none.
+As upstream, the leader chooses. A broker that does not lead redirects the lookup to the leader; the
+leader chooses a broker by its ``Placement`` and redirects the lookup there, with authority; the
+broker that gets an authoritative lookup acquires the bundle without asking the leader. So there are
+two redirects at most. A broker that knows no living leader chooses for itself: lookups go on while
+there is none.
+
+    client ─▶ any broker ─(DECIDES)─▶ the leader ─(CHOSEN, authoritative)─▶ the owner to be
 """
 
 from __future__ import annotations
@@ -24,20 +26,19 @@ Loads = Mapping[str, LocalBrokerData]
 
 @dataclass(frozen=True, slots=True)
 class BrokersView:
-    """What one broker knows of all: the living ones with their load, and which of them leads.
+    """What one broker knows of all brokers at one time."""
 
-    A leader that is not among the living ones does not lead any more.
-    """
-
+    # Of the living brokers.
     loads: Loads = field(default_factory=dict[str, LocalBrokerData])
+    # None between two leaders. One that is not among the living brokers does not lead any more.
     leader_id: str | None = None
 
 
 class Placement(Protocol):
-    """Chooses for the leader, from what this broker knows; it is asked once per acquisition."""
+    """Chooses a broker for a bundle, on the broker that leads; used once per acquisition."""
 
     def choose(self, bundle: Bundle, loads: Loads) -> str:
-        """The id of the broker that shall acquire ``bundle``. Asks nothing, waits for nothing."""
+        """The id of the broker that shall acquire ``bundle``."""
         ...
 
 
@@ -61,35 +62,37 @@ def place(
     is_retired: bool = False,
     destination: str | None = None,
 ) -> tuple[str, LookupReason]:
-    """The broker that is to be asked for a bundle that no broker owns, and as what.
+    """The broker to which a lookup of a bundle that no broker owns goes next, and why.
 
-    ``here`` is the id of this broker: where it is named, it acquires the bundle. One that is
-    retired, which is about to end, names itself only where no other broker lives. Where it is this
-    broker that chooses, ``destination`` goes before its placement, if it lives. A broker's own
-    namespace (``pulsar/host:port``) is that broker's, whatever is asked: its health check reads and
-    writes there.
+    ``here`` is the id of this broker: where it is the answer, it acquires the bundle.
+    ``authoritative`` lookups were sent here by the leader. A broker that ``is_retired`` is about to
+    end. ``destination`` is the broker that an operator, or the load manager, wants to have it.
     """
+    # A broker's own namespace (``pulsar/host:port``) is never another's: its health check reads
+    # and writes there.
     only = broker_of_namespace(bundle.namespace)
     if only is not None:
         return only, LookupReason.CHOSEN
     if authoritative:
         return here, LookupReason.CHOSEN
+    # A retired broker takes a bundle only where no other broker lives.
     if is_retired:
         others = {each: load for each, load in view.loads.items() if each != here}
         view = BrokersView(others, view.leader_id)
     leader = view.leader_id
     if leader is not None and leader != here and leader in view.loads:
         return leader, LookupReason.DECIDES
-    # This broker leads, or there is no leader. Not yet registered, it knows none but itself.
+    # This broker leads, or there is no leader.
     if destination is not None and destination in view.loads:
         return destination, LookupReason.CHOSEN
+    # A broker that is not registered yet may not see the others either: it takes the bundle.
     is_choosing = bool(view.loads) if is_retired else here in view.loads
     chosen = placement.choose(bundle, view.loads) if is_choosing else here
     return (chosen if chosen in view.loads else here), LookupReason.CHOSEN
 
 
 def candidate(record: LocalBrokerData, reason: LookupReason) -> Owner:
-    """The broker of a registration, as one that is to be asked for a bundle."""
+    """The broker of a registration as the answer to a lookup."""
     return Owner(
         record.pulsar_service_url or "",
         record.pulsar_service_url_tls or "",

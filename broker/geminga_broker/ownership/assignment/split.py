@@ -1,5 +1,7 @@
-"""Where a bundle is cut in two or more: upstream's three algorithms, by the names that REST has for
-them. Pure."""
+"""Where a bundle is cut in two or more: upstream's three algorithms, by their names in REST. Pure.
+
+Each is a function of the bundle, the hashes of its topics, and the positions that were requested.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ SPECIFIED_POSITIONS_DIVIDE = "specified_positions_divide"
 
 
 def _middle(bundle: Bundle, hashes: Sequence[int], positions: Sequence[int]) -> list[int]:
-    """Halves of one size."""
+    """In the middle of the range."""
     del hashes, positions
     return [bundle.lower + (bundle.upper - bundle.lower) // 2]
 
 
 def _median(bundle: Bundle, hashes: Sequence[int], positions: Sequence[int]) -> list[int]:
-    """Halves with equally many topics: in the middle between the two topics at the median."""
+    """Between the two topics at the median, so that both halves have equally many topics."""
     del bundle, positions
     ascending = sorted(hashes)
     if len(ascending) < 2:
@@ -31,7 +33,7 @@ def _median(bundle: Bundle, hashes: Sequence[int], positions: Sequence[int]) -> 
 
 
 def _given(bundle: Bundle, hashes: Sequence[int], positions: Sequence[int]) -> list[int]:
-    """At the given hashes, of which those outside the bundle are passed over."""
+    """At the requested positions."""
     del bundle, hashes
     return sorted(set(positions))
 
@@ -48,8 +50,9 @@ def split_boundaries(
 ) -> list[int]:
     """The boundaries at which ``bundle`` is to be cut, ascending and inside of it.
 
-    ``hashes`` are those of its topics, ``positions`` those that were asked for. Raises
-    ``UnknownSplitAlgorithm``; ``BundleNotSplit`` where there is none.
+    ``hashes`` are those of its topics, ``positions`` those that were requested; those outside of
+    the bundle are passed over. Raises ``UnknownSplitAlgorithm``; ``BundleNotSplit`` where no
+    boundary is left.
     """
     cut = _ALGORITHMS.get(algorithm)
     if cut is None:
@@ -61,6 +64,6 @@ def split_boundaries(
 
 
 def pieces(bundle: Bundle, boundaries: Sequence[int]) -> list[Bundle]:
-    """The bundles that ``bundle`` becomes."""
+    """The bundles into which ``boundaries`` cut ``bundle``."""
     edges = [bundle.lower, *boundaries, bundle.upper]
     return [Bundle(bundle.namespace, lower, upper) for lower, upper in pairwise(edges)]

@@ -463,6 +463,7 @@ async def test_the_next_owner_deletes_the_ledger_that_a_killed_one_was_writing(
 ) -> None:
     class NeverConfirmed(ConfirmationWaiter):
         async def wait_for(self, entry_id: int) -> None:
+            del entry_id
             await asyncio.Event().wait()
 
     cursor = await created(factory, log)
