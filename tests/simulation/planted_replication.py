@@ -104,7 +104,7 @@ def send_in_haste(patch: pytest.MonkeyPatch) -> None:
     does, and the receiving broker has to bear it."""
 
     def may_have_pending(replicator: Replicator) -> int:
-        return replicator._around.config.pending_messages_max
+        return replicator._services.config.pending_messages_max
 
     patch.setattr(Replicator, "_may_have_pending", may_have_pending)
 

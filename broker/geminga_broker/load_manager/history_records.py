@@ -36,7 +36,7 @@ class HistoryRecords:
         self._pool = WorkPool(REQUESTS_AT_ONCE_MAX)
 
     async def read_bundles(self) -> dict[str, BundleData]:
-        """Of ``BUNDLES_KEPT_MAX`` bundles at most."""
+        """The stored averages of bundles, at most of ``BUNDLES_KEPT_MAX``."""
         found: dict[str, BundleData] = {}
         names: deque[str] = deque()
         for tenant in await self._children(BUNDLE_DATA_PATH):
@@ -61,8 +61,12 @@ class HistoryRecords:
         *,
         is_allowed: Callable[[], bool],
     ) -> None:
-        """Write the averages of ``bundles``, or delete them where there are none, and of all living
-        ``brokers``, for others' are deleted; only while ``is_allowed()``."""
+        """Write the averages of ``bundles``, or delete them where they are None, and those of all
+        living ``brokers``; those of other brokers are deleted.
+
+        ``is_allowed`` is called before each write: a broker that does not lead any more must not
+        write over the next leader's averages.
+        """
         records: deque[tuple[str, JsonRecord | None]] = deque(
             (bundle_data_path(bundle), data) for bundle, data in bundles.items()
         )
@@ -71,8 +75,18 @@ class HistoryRecords:
         records.extend((time_average_path(each), None) for each in written if each not in brokers)
 
         async def put(item: tuple[str, JsonRecord | None]) -> None:
-            if is_allowed():
-                await self._put(*item)
+            path, record = item
+            if not is_allowed():
+                return
+            try:
+                if record is None:
+                    await self._coordination.delete(path)
+                else:
+                    await self._coordination.set(path, record.encode())
+            except NodeMissing:
+                if record is not None:
+                    with suppress(NodeExists):  # the next leader's, which is newer
+                        await self._coordination.create(path, record.encode(), make_parents=True)
 
         await self._pool.run(put, records)
 
@@ -81,14 +95,3 @@ class HistoryRecords:
             return sorted(await self._coordination.children(path))
         except NodeMissing:
             return []
-
-    async def _put(self, path: str, record: JsonRecord | None) -> None:
-        try:
-            if record is None:
-                await self._coordination.delete(path)
-            else:
-                await self._coordination.set(path, record.encode())
-        except NodeMissing:
-            if record is not None:
-                with suppress(NodeExists):  # the next leader's, which is newer
-                    await self._coordination.create(path, record.encode(), make_parents=True)

@@ -1,10 +1,10 @@
-"""What each broker has to do, as the leader sees it: the brokers' reports, and what it has decided
-since they were written. Pure.
+"""The load of each broker, as the leader sees it: the brokers' reports, and what the leader has
+decided since they were written. Pure.
 
 A load is a *cost* in messages a second: a KiB of payload a second counts as one more message, and
 so do a topic and a client, which cost memory, lookups and periodic work while they are idle. One
-sum lets all bundles be compared; the weights need be right to a factor, as balancing needs no more
-than that brokers with equal sums are about equally busy.
+sum lets all bundles be compared. The weights are rough: it is enough for balancing if brokers with
+equal sums are about equally busy.
 
 A report is as old as the broker's last write, and the rates in it are averages over a minute. A
 bundle that was just assigned or moved therefore counts, for ``EXPECTED_S``, where it was sent, with
@@ -26,20 +26,20 @@ from geminga_protocol.records.brokers import BundleStats, LocalBrokerData
 
 # Bundles that are not owned keep their last cost: those of 200,000 take 40 MB.
 REMEMBERED_MAX = 200_000
-# Two periods of rates and a report: then the new owner's report tells the bundle's cost by itself.
+# Two periods of rates and a report: then the new owner's report has the bundle's own cost.
 EXPECTED_S = 150.0
-# A client follows its redirects within a second, or asks again; later it is chosen anew.
+# How long a choice holds. A client follows its redirects within a second, or repeats its lookup.
 ACQUIRED_S = 10.0
-# Of a bundle that was never seen: upstream assumes 50 messages a second in, and 50 out.
+# The cost of a bundle that was never seen: upstream assumes 50 messages a second in, and 50 out.
 UNKNOWN_COST = 100.0
 _UNKNOWN = (UNKNOWN_COST, "")
-# Of an owned bundle, whatever it does.
+# The least cost of an owned bundle.
 IDLE_COST = 1.0
 BYTES_PER_MESSAGE = 1024.0
 
 
 def cost_of(stats: BundleStats) -> float:
-    """A bundle's cost: messages a second, and what counts as such."""
+    """A bundle's cost, in messages a second."""
     return (
         IDLE_COST
         + stats.msg_rate_in
@@ -52,25 +52,29 @@ def cost_of(stats: BundleStats) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """A bundle that was assigned to a broker; it is believed there until ``until_s``, with at least
-    the cost that it had before, if that is known."""
+class ExpectedBundle:
+    """A bundle that was assigned to a broker and counts there, whatever the reports say."""
 
+    # While no report of the new owner names it.
     cost: float
+    # The least cost once one does: that of before, or 0 where that is not known. The new owner's
+    # first rates are averages over a time in which it did not have the bundle.
     cost_min: float
     until_s: float
 
 
 @dataclass(slots=True)
 class BrokerLoad:
-    """One broker. ``bundles`` are the costs of those that it has, or is about to have; ``arrivals``
-    are those of them that its report does not name yet, ``settling`` those that cost less by its
-    report than before they came."""
+    """The load of one broker."""
 
     report: LocalBrokerData
+    # The costs of the bundles that it has, or is about to have.
     bundles: dict[str, float] = field(default_factory=dict[str, float])
+    # Those of them that its report does not name yet.
     arrivals: set[str] = field(default_factory=set[str])
+    # Those that cost less by its report than before they came: they count with ``cost_min``.
     settling: set[str] = field(default_factory=set[str])
+    # The sum of the costs.
     cost: float = 0.0
     # The share of its CPU or its bandwidth that the broker uses, whichever is larger.
     usage: float = field(init=False)
@@ -81,7 +85,7 @@ class BrokerLoad:
 
     @property
     def owner(self) -> Owner:
-        """Where it is reached, as the owner of its bundles."""
+        """The broker as the owner of its bundles."""
         return candidate(self.report, LookupReason.OWNS)
 
     def add(self, bundle: str, cost: float) -> None:
@@ -90,7 +94,7 @@ class BrokerLoad:
         self.bundles[bundle] = cost
 
     def discard(self, bundle: str) -> None:
-        """Count a bundle no more."""
+        """Stop counting a bundle."""
         self.cost -= self.bundles.pop(bundle, 0.0)
         self.arrivals.discard(bundle)
 
@@ -99,12 +103,16 @@ class ClusterLoad:
     """All living brokers and their bundles. Times are seconds of one clock."""
 
     def __init__(self) -> None:
+        # By broker id, the living brokers only.
         self.brokers: dict[str, BrokerLoad] = {}
-        # In the order of their ends, for all are expected equally long.
+        # By bundle: the broker that it was assigned to, as long as it is expected there. In the
+        # order in which that ends, since all are expected equally long.
         self._destinations: OrderedDict[str, str] = OrderedDict()
-        self._expected: dict[str, dict[str, Expected]] = {}
+        # The same by broker, by bundle.
+        self._expected: dict[str, dict[str, ExpectedBundle]] = {}
         # The cost of each bundle that was ever seen, and the broker it was last seen at.
         self._remembered: dict[str, tuple[float, str]] = {}
+        # When bundles were moved by load, the oldest first.
         self._moved_s: OrderedDict[str, float] = OrderedDict()
 
     # What brokers report
@@ -112,6 +120,7 @@ class ClusterLoad:
     def renew(self, reports: Mapping[str, LocalBrokerData], now_s: float) -> None:
         """Take in the living brokers' reports. One that is the same object as before costs nothing:
         of 100 brokers with 1,000 bundles each, a choice visits only those that wrote anew."""
+        # A bundle on its way to a broker that ended counts where it is reported, or placed, next.
         for broker_id in self.brokers.keys() - reports.keys():
             del self.brokers[broker_id]
             for bundle in self._expected.pop(broker_id, ()):
@@ -140,7 +149,7 @@ class ClusterLoad:
             destination = self._destinations.get(bundle)
             if destination is not None:
                 if destination != broker_id:
-                    continue
+                    continue  # the report is older than the decision
                 if cost < expected[bundle].cost_min:
                     cost = expected[bundle].cost_min
                     load.settling.add(bundle)
@@ -153,8 +162,8 @@ class ClusterLoad:
         load.cost = sum(load.bundles.values())
 
     def _take_overdue(self, now_s: float) -> set[str]:
-        """Give up waiting for bundles that did not come: the brokers whose loads are counted anew,
-        without them, or with them again."""
+        """Stop expecting the bundles whose time is over. Returns the brokers whose loads have to be
+        counted anew: those that bundles did not come to, and those that have them still."""
         brokers: set[str] = set()
         while self._destinations:
             bundle, broker_id = next(iter(self._destinations.items()))
@@ -169,17 +178,18 @@ class ClusterLoad:
     # What the leader decides
 
     def expect(self, bundle: str, broker_id: str, now_s: float) -> None:
-        """``broker_id``, which lives, is to have ``bundle`` from now on."""
+        """Count ``bundle`` at ``broker_id``, which lives: it is to have it from now on."""
         cost, last = self._remembered.get(bundle, _UNKNOWN)
         before = self._destinations.pop(bundle, None)
         if before is not None:
             del self._expected[before][bundle]
+        # It may count at the broker of an earlier decision, and at the one that reported it last.
         for former in {before, last} - {None, broker_id}:
             if former in self.brokers:
                 self.brokers[former].discard(bundle)
         self._destinations[bundle] = broker_id
         cost_min = cost if bundle in self._remembered else 0.0
-        expected = Expected(cost, cost_min, now_s + EXPECTED_S)
+        expected = ExpectedBundle(cost, cost_min, now_s + EXPECTED_S)
         self._expected.setdefault(broker_id, {})[bundle] = expected
         load = self.brokers[broker_id]
         if bundle not in load.bundles:
@@ -187,7 +197,7 @@ class ClusterLoad:
         load.add(bundle, cost)
 
     def note_moved(self, bundle: str, now_s: float) -> None:
-        """``bundle`` was moved by load: it stays there for a while (``moved_since``)."""
+        """Note that ``bundle`` was moved by load: it stays there for a while (``moved_since``)."""
         self._moved_s.pop(bundle, None)
         self._moved_s[bundle] = now_s
 
@@ -201,7 +211,7 @@ class ClusterLoad:
         return set(self._moved_s)
 
     def cancel(self, bundle: str) -> None:
-        """``bundle`` was not moved after all: it counts where it is reported."""
+        """Count ``bundle`` where it is reported: it was not moved after all."""
         broker_id = self._destinations.pop(bundle, None)
         if broker_id is None:
             return
@@ -210,8 +220,8 @@ class ClusterLoad:
             self._project(each, self.brokers[each].report)
 
     def destination(self, bundle: str, now_s: float) -> str | None:
-        """The living broker that ``bundle`` was assigned to so lately that it may not have been
-        acquired yet."""
+        """The living broker that ``bundle`` was assigned to, if that is so recent that the broker
+        may not have acquired it yet."""
         broker_id = self._destinations.get(bundle)
         if broker_id is None:
             return None
@@ -223,11 +233,12 @@ class ClusterLoad:
         return self._remembered[bundle][1] if bundle in self._remembered else None
 
     def remember(self, bundle: str, cost: float) -> None:
-        """What an earlier leader wrote down of a bundle that no report has told of yet."""
+        """Take the cost that an earlier leader stored of a bundle, unless a report had one."""
         if bundle not in self._remembered:
             self._remember(bundle, cost, "")
 
     def _remember(self, bundle: str, cost: float, broker_id: str) -> None:
+        # A quarter at once: making room for each new bundle would cost more.
         if bundle not in self._remembered and len(self._remembered) >= REMEMBERED_MAX:
             for oldest in list(islice(self._remembered, REMEMBERED_MAX // 4)):
                 del self._remembered[oldest]

@@ -33,17 +33,20 @@ class LoadHistory:
     """The averages of the heaviest bundles, and of the living brokers."""
 
     def __init__(self) -> None:
-        # Those that were sampled last stand last.
+        # By name; those that were sampled last are last.
         self._bundles: OrderedDict[str, BundleData] = OrderedDict()
+        # By broker id, of the sums over all of its bundles.
         self._brokers: dict[str, BundleData] = {}
+        # The reports that were counted: a report that is still the same object is not new.
         self._sampled: dict[str, LocalBrokerData] = {}
         # Names of bundles whose records are to be written, or deleted.
         self._changed: set[str] = set()
         self._dropped: set[str] = set()
 
     def restore(self, bundles: Mapping[str, BundleData]) -> None:
-        """Go on from what the leader before wrote down; what was sampled here meanwhile, while that
-        was read, is less than it knew."""
+        """Go on from the averages that the leader before stored."""
+        # They replace what was sampled here while they were read, which is less than they know.
+        # In front: these are the first to make room.
         for bundle, data in bundles.items():
             self._bundles[bundle] = data
             self._bundles.move_to_end(bundle, last=False)
@@ -74,19 +77,33 @@ class LoadHistory:
         self._brokers = {each: self._brokers[each] for each in self._sampled}
 
     def brokers(self) -> dict[str, TimeAverageBrokerData]:
-        """The averages of the living brokers."""
-        return {broker_id: _of_broker(data) for broker_id, data in self._brokers.items()}
+        """The averages of the living brokers, as they are stored."""
+        averages: dict[str, TimeAverageBrokerData] = {}
+        for broker_id, data in self._brokers.items():
+            short, long = data.short_term_data, data.long_term_data
+            averages[broker_id] = TimeAverageBrokerData(
+                short_term_msg_throughput_in=short.msg_throughput_in,
+                short_term_msg_throughput_out=short.msg_throughput_out,
+                short_term_msg_rate_in=short.msg_rate_in,
+                short_term_msg_rate_out=short.msg_rate_out,
+                long_term_msg_throughput_in=long.msg_throughput_in,
+                long_term_msg_throughput_out=long.msg_throughput_out,
+                long_term_msg_rate_in=long.msg_rate_in,
+                long_term_msg_rate_out=long.msg_rate_out,
+            )
+        return averages
 
     def take_changes(self) -> dict[str, BundleData | None]:
-        """The bundles that were sampled since they were last asked for; None for those that were
-        given up."""
+        """The averages of bundles that were sampled since the last call; None for bundles that are
+        no longer kept."""
         changes = {bundle: self._bundles.get(bundle) for bundle in self._changed | self._dropped}
         self._changed, self._dropped = set(), set()
         return changes
 
 
 def cost_of_average(data: BundleData) -> float:
-    """What a bundle cost of late, in the unit of ``cost_of``."""
+    """What a bundle cost over the last reports, in the unit of ``cost_of``. Clients are not
+    stored, so they do not count."""
     short = data.short_term_data
     return cost_of(
         BundleStats(
@@ -110,7 +127,7 @@ def _averaged(before: BundleData, now: BundleStats | LocalBrokerData, topics: in
 def _with(
     average: MessageAverages, now: BundleStats | LocalBrokerData, samples_max: int
 ) -> MessageAverages:
-    """The average with one sample more; the older ones fade where there are enough."""
+    """The average with one sample more. Once there are ``samples_max``, older ones fade."""
     samples = min(average.num_samples + 1, samples_max)
 
     def moved(before: float, value: float) -> float:
@@ -123,18 +140,4 @@ def _with(
         msg_throughput_out=moved(average.msg_throughput_out, now.msg_throughput_out),
         msg_rate_in=moved(average.msg_rate_in, now.msg_rate_in),
         msg_rate_out=moved(average.msg_rate_out, now.msg_rate_out),
-    )
-
-
-def _of_broker(data: BundleData) -> TimeAverageBrokerData:
-    short, long = data.short_term_data, data.long_term_data
-    return TimeAverageBrokerData(
-        short_term_msg_throughput_in=short.msg_throughput_in,
-        short_term_msg_throughput_out=short.msg_throughput_out,
-        short_term_msg_rate_in=short.msg_rate_in,
-        short_term_msg_rate_out=short.msg_rate_out,
-        long_term_msg_throughput_in=long.msg_throughput_in,
-        long_term_msg_throughput_out=long.msg_throughput_out,
-        long_term_msg_rate_in=long.msg_rate_in,
-        long_term_msg_rate_out=long.msg_rate_out,
     )

@@ -1,9 +1,9 @@
-"""Where a bundle goes that no broker owns: to the broker with the least to do. Pure.
+"""Where a bundle goes that no broker owns: to the broker with the least load. Pure.
 
-A bundle goes back to the broker that had it last unless another one has clearly less to do
-(hysteresis): its entries are in that broker's cache, its clients are connected there. An answer
-that was given stays the answer until the broker has had time to acquire the bundle, so that clients
-that ask again meanwhile are not sent to and fro.
+A bundle goes back to the broker that had it last unless another one has clearly less load
+(hysteresis): its entries are in that broker's cache, its clients are connected there. A choice
+holds until the broker has had time to acquire the bundle, so that clients that repeat their lookup
+meanwhile are not redirected back and forth.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class LeastLoaded:
         self._load = load
         self._config = config
         self._clock = clock
-        # How many bundles each broker was assigned.
+        # How many bundles each broker was assigned, for the metrics.
         self.assigned: Counter[str] = Counter()
 
     def choose(self, bundle: Bundle, loads: Loads) -> str:
         """As ``Placement.choose``; ``loads`` must not be empty.
 
-        Raises ``ServiceNotReady`` where all brokers have been assigned more than they have told of:
-        after a restart of all, clients repeat their lookups until the brokers have caught up.
+        Raises ``ServiceNotReady`` where all brokers have been assigned many bundles that they have
+        not reported yet: after a restart of all, clients repeat their lookups until they have.
         """
         load, name, now_s = self._load, str(bundle), self._clock.monotonic()
         load.renew(loads, now_s)
@@ -49,8 +49,9 @@ class LeastLoaded:
 
 
 def least_loaded(bundle: str, load: ClusterLoad, config: LoadManagerConfig) -> str:
-    """The id of the broker for ``bundle``. Raises ``ServiceNotReady`` where all take no more."""
+    """The id of the broker for ``bundle``. Raises ``ServiceNotReady`` where no broker takes it."""
     arrivals_max = config.load_balancer_arrivals_max
+    # Full brokers are last in this order, but are chosen where all are full.
     ready = [
         (is_full(each, config), each.cost, broker_id)
         for broker_id, each in load.brokers.items()

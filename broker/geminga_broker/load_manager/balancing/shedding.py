@@ -1,11 +1,11 @@
-"""Which bundles are moved from brokers with much to do, and where to. Pure.
+"""Which bundles are moved from brokers with much load, and where to. Pure.
 
-The destination is chosen first: a bundle leaves its broker only for one that is better off with it
-than the broker was before. So each move makes the larger of the two loads smaller, a bundle that is
+The destination is chosen first: a bundle is moved only to a broker that has less load with it than
+its present one has now. So each move makes the larger of the two loads smaller, a bundle that is
 the whole load of its broker stays where it is, and no move is undone by the next one.
 
 Unequal loads have to be found several times in a row, and a bundle that was moved stays for a
-while: what lasts a minute moves nothing.
+while: a peak of a minute moves nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from geminga_broker.load_manager.balancing.cluster_load import ClusterLoad
 from geminga_broker.load_manager.balancing.placement import is_full
 from geminga_broker.load_manager.config import LoadManagerConfig
 
-# Half of a difference makes two brokers equal; half of that is worth the trouble.
+# Moving half of a difference makes two brokers equal; half of that is worth the interruption.
 WORTHWHILE_SHARE = 0.25
 
 
@@ -33,11 +33,12 @@ class Move(NamedTuple):
 
 
 class Shedder:
-    """Decides again and again, once a shedding interval."""
+    """Decides which bundles to move, once a shedding interval."""
 
     def __init__(self, load: ClusterLoad, config: LoadManagerConfig) -> None:
         self._load = load
         self._config = config
+        # How many times in a row some moves were called for.
         self._hits = 0
 
     def decide(self, now_s: float) -> list[Move]:
@@ -63,13 +64,13 @@ def plan_moves(
     if len(load.brokers) < 2:
         return []
     share = config.load_balancer_shedding_percent / 100
-    plan = _Plan(load, config, fixed, share / 2)
+    plan = _MovePlan(load, config, fixed, share / 2)
     return plan.moves() if plan.is_beyond(share) else []
 
 
 @dataclass(slots=True)
-class _Offer:
-    """The bundles that a broker can do without, by ascending cost."""
+class _MovableBundles:
+    """The bundles of one broker that may be moved, by ascending cost."""
 
     costs: list[float]
     bundles: list[str]
@@ -78,7 +79,7 @@ class _Offer:
         return self.costs.pop(index), self.bundles.pop(index)
 
 
-class _Plan:
+class _MovePlan:
     """The loads as they will be after the moves so far."""
 
     def __init__(
@@ -88,9 +89,11 @@ class _Plan:
         self._config = config
         self._fixed = fixed
         self._costs = {broker_id: each.cost for broker_id, each in load.brokers.items()}
+        # The moves leave the mean as it is. Loads between the two bounds are equal enough.
         self._mean = load.mean_cost
         self._high, self._low = self._mean * (1 + share), self._mean * (1 - share)
-        self._offers: dict[str, _Offer] = {}
+        # Of the brokers that bundles were taken from so far: a limited number.
+        self._movable: dict[str, _MovableBundles] = {}
         excluded = config.load_balancer_shedding_excluded_namespaces
         self._excluded = tuple(f"{namespace}/" for namespace in excluded)
 
@@ -103,8 +106,10 @@ class _Plan:
         return outside and most - least >= worth
 
     def moves(self) -> list[Move]:
-        """From the broker with the most to the one with the least, until all are near enough."""
+        """Moves from the broker with the most load to the one with the least, until all are near
+        enough to the mean."""
         costs, config = self._costs, self._config
+        # Brokers that have a bundle to give, and brokers that may be given one.
         sources = set(costs)
         targets = {
             broker_id
@@ -114,6 +119,7 @@ class _Plan:
         moves: list[Move] = []
         moved: defaultdict[str, float] = defaultdict(float)
         while sources and targets and len(moves) < config.load_balancer_shedding_bundles_max:
+            # The ids make the choice the same whatever the order of the sets.
             source = max(sources, key=lambda broker_id: (costs[broker_id], broker_id))
             target = min(targets, key=lambda broker_id: (costs[broker_id], broker_id))
             if costs[source] <= self._high and costs[target] >= self._low:
@@ -138,24 +144,25 @@ class _Plan:
         ]
 
     def _take(self, source: str, target: str) -> tuple[float, str] | None:
-        """The largest bundle that leaves both brokers within the bounds; of a broker with too much,
-        else the smallest one. Either is at most half the difference: the target never gets more to
-        do than the source keeps."""
-        offer = self._offer(source)
-        if offer is None or not offer.costs:
+        """Take the largest bundle that leaves both brokers within the bounds; else, of a broker
+        above the upper bound, the smallest one. Either costs at most half the difference: the
+        target never gets more load than the source keeps."""
+        movable = self._movable_of(source)
+        if movable is None or not movable.costs:
             return None
         half_gap = (self._costs[source] - self._costs[target]) / 2
         fits = min(self._high - self._costs[target], self._costs[source] - self._low)
-        index = bisect_right(offer.costs, min(fits, half_gap)) - 1
+        index = bisect_right(movable.costs, min(fits, half_gap)) - 1
         if index >= 0:
-            return offer.take(index)
+            return movable.take(index)
         is_too_much = self._costs[source] > self._high
-        return offer.take(0) if is_too_much and offer.costs[0] <= half_gap else None
+        return movable.take(0) if is_too_much and movable.costs[0] <= half_gap else None
 
-    def _offer(self, source: str) -> _Offer | None:
-        known = self._offers.get(source)
+    def _movable_of(self, source: str) -> _MovableBundles | None:
+        """The movable bundles of a broker; None where enough other brokers give bundles already."""
+        known = self._movable.get(source)
         sources_max = self._config.load_balancer_shedding_brokers_max
-        if known is not None or len(self._offers) >= sources_max:
+        if known is not None or len(self._movable) >= sources_max:
             return known
         broker = self._load.brokers[source]
         bundles = sorted(
@@ -169,9 +176,9 @@ class _Plan:
             ),
             key=lambda bundle: (broker.bundles[bundle], bundle),
         )
-        offer = _Offer([broker.bundles[bundle] for bundle in bundles], bundles)
-        self._offers[source] = offer
-        return offer
+        movable = _MovableBundles([broker.bundles[bundle] for bundle in bundles], bundles)
+        self._movable[source] = movable
+        return movable
 
 
 def is_brokers_own(bundle: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which bundles have grown too large, and are split. Pure.
+"""Which bundles have grown too large and are to be split. Pure.
 
 A bundle with one topic is not split: all its load would stay in one of the halves. The limits are
 upstream's.
@@ -15,7 +15,7 @@ from geminga_protocol.records.brokers import BundleStats
 
 
 def reason_to_split(stats: BundleStats, config: LoadManagerConfig) -> str | None:
-    """Which limit a bundle exceeds, by upstream's label of the metric; None where it is none."""
+    """The limit that a bundle exceeds, by upstream's label of the metric; None for none."""
     if stats.topics < 2:
         return None
     if stats.topics > config.load_balancer_bundle_topics_max:
