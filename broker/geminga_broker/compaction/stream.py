@@ -51,8 +51,10 @@ class CompactionStream:
         return self._turns.popleft() if self._turns else []
 
     async def _next_run(self) -> list[CompactedEntry]:
+        """Read on: as much as one read of either gives, none at the end."""
         former, index = self._source.former, self._former_index
         if former is not None and index is not None:
+            # In the same portions as the log is read.
             log = self._source.log
             run = await former.read(index, log.entries_max, log.bytes_max)
             if run:

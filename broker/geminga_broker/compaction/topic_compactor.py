@@ -102,10 +102,13 @@ class TopicCompactor(Service):
         ledger_id = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
         if ledger_id is not None:
             self.view.show(CompactedLedger(self._factory.ledgers, ledger_id), cursor.mark_delete)
+        # In the background: opening a topic does not wait for it.
         if self._unneeded(cursor):
             self.spawn(self._clean_up(cursor), name=f"delete compacted ledgers of {self._name}")
 
     async def _take(self, cursor: Cursor) -> Cursor:
+        """Enter the cursor and connect it with the log."""
+        # The topic may have settings of its own, which the factory that made the cursor lacks.
         cursor.config = self._log.config
         cursor.on_ledger_left = self._log.trim_soon
         cursor.on_lost = self._log.fence
@@ -246,6 +249,7 @@ class TopicCompactor(Service):
         up to ``horizon``, and the former ledger lacks what was published since.
         """
         former = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
+        # A reset, not an acknowledgement: nothing beyond the horizon is acknowledged.
         cursor.acknowledged.reset(horizon)
         cursor.position_properties = {
             COMPACTED_LEDGER_PROPERTY: ledger_id,
@@ -327,6 +331,7 @@ class TopicCompactor(Service):
             cursor = self.cursor
             if cursor is None:
                 return
+            # The ledgers first: with the cursor their names would be lost.
             in_force = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
             self.view.show(None, None)
             for ledger_id in self._unneeded(cursor):

@@ -97,12 +97,14 @@ class Trimmer:
         if self._owner.is_fenced:
             raise TopicFenced(self._owner.name)
         try:
+            # Chosen under the lock of the record: cursors may move until then.
             await self._recorded.remove(lambda: self._trimmable(retention), self._leave)
         except OWNERSHIP_LOST as error:
             self._owner.fence()
             raise TopicFenced(self._owner.name) from error
         except CoordinationError as error:
             raise StorageUnavailable(str(error)) from error
+        # Without the lock: deleting waits for ZooKeeper, and a new ledger must not wait for that.
         await self._recorded.delete_garbage()
 
     def _trimmable(self, retention: Retention) -> list[LedgerSpan]:
@@ -153,4 +155,5 @@ class Trimmer:
         position = self.readership.reads_from() if self.readership is not None else None
         if position is None or position[0] > ledger_id:
             return INT64_MAX
+        # In an earlier ledger: all of this one has still to be sent.
         return position[1] if position[0] == ledger_id else 0

@@ -77,7 +77,8 @@ class Brokers(Service):
             coordination,
             LEADER_PATH,
             LeaderBroker(broker_id=address.broker_id, service_url=address.rest_url),
-            is_past=self._is_past_leader,
+            # A leader's node of an earlier run of this broker is taken over, not waited for.
+            is_past=lambda leader: leader.broker_id in {address.broker_id, *self._former_ids},
             on_leading=self._leading_changed,
         )
         # The report that was written last, and when (monotonic).
@@ -86,6 +87,7 @@ class Brokers(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._coordination.on_session(self._session_changed)
+        # Before it registers: a registration that is broken off may have been made.
         stack.push_async_callback(self._withdraw)
         await asyncio.gather(self._register(), self._delete_former())
         await stack.enter_async_context(self._election)
@@ -137,6 +139,7 @@ class Brokers(Service):
     async def _register(self) -> None:
         record = self.record()
         path = broker_path(self.address.broker_id)
+        # An earlier session of this broker may have left the node: it is replaced.
         await take_over_ephemeral(self._coordination, path, await _encoded(record))
         self._written, self._written_s = record, self._clock.monotonic()
 
@@ -171,9 +174,6 @@ class Brokers(Service):
         the session."""
         with suppress(CoordinationError):
             await self._coordination.delete(broker_path(self.address.broker_id))
-
-    def _is_past_leader(self, leader: LeaderBroker) -> bool:
-        return leader.broker_id == self.address.broker_id or leader.broker_id in self._former_ids
 
     def _leading_changed(self, is_leader: bool) -> None:  # noqa: FBT001 - a callback's value
         if is_leader:

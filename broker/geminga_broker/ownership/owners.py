@@ -77,6 +77,7 @@ class OwnerCache:
     def node(self, value: bytes, stat: NodeStat) -> BundleNode | Unowned:
         """Decode a node that was read by other means; it is not kept."""
         record = BundleOwner.decode(value)
+        # First: a node of an earlier run may be disabled, and is taken over all the same.
         if self._is_past(record):
             return Unowned.OWN_PAST
         if record.disabled:

@@ -185,6 +185,7 @@ class Ownership(Service):
     async def have_acquired(self, bundle: Bundle) -> None:
         """Have a bundle acquired that no broker owns, by the broker that is chosen for it. Raises
         as ``owner`` does, and what asking that broker raises."""
+        # Where this broker is chosen, ``owner_of`` has acquired it.
         owner = await self.owner_of(bundle)
         if owner.is_redirect:
             await self._assign(bundle, owner)
@@ -212,6 +213,8 @@ class Ownership(Service):
         return await self._rings.ring_of(namespace)
 
     def _known_owner_of(self, bundle: Bundle) -> Owner | None:
+        # This broker's own bundles first: the cache does not have them. While one is released its
+        # owner is not known, and lookups wait for the lock.
         if bundle in self._owned:
             return self._self if self._owned.serves(bundle) else None
         known = self._owners.known(bundle)
@@ -247,6 +250,7 @@ class Ownership(Service):
     def _place(
         self, bundle: Bundle, view: BrokersView, *, authoritative: bool
     ) -> tuple[str, LookupReason]:
+        # One whose time is over is ignored; ``destine`` limits how many there are.
         destination, until_s = self._destinations.get(bundle, ("", 0.0))
         return place(
             *(bundle, self.address.broker_id, view, self._placement),
@@ -319,6 +323,8 @@ class Ownership(Service):
         owns. Raises ``NotOwned``."""
 
         async def hand_on(bundle: Bundle) -> Owner | None:
+            # An error is no failure of the unloading: the bundle is released by now, and the next
+            # lookup has it acquired.
             try:
                 return await self._hand_on(bundle, destination)
             except GemingaError as error:
@@ -329,14 +335,18 @@ class Ownership(Service):
         await self._owned.unload(bundle, hand_on)
 
     async def _hand_on(self, bundle: Bundle, destination: str | None) -> Owner | None:
+        """Have another broker acquire a bundle that none owns now; returns its owner then."""
         here, view = self.address.broker_id, await self._view_brokers()
         if destination is None:
             broker_id, reason = self._place(bundle, view, authoritative=False)
         else:
             broker_id, reason = destination, LookupReason.CHOSEN
+        # Placed on this broker, it waits for a lookup: clients may never come back for it.
         if broker_id == here or broker_id not in view.loads:
             return None
         await self._assign(bundle, candidate(view.loads[broker_id], reason))
+        # Not simply that broker: a lookup may have led elsewhere, and the leader chooses again
+        # where only it was asked.
         return await self.present_owner_of(bundle)
 
     async def retire(self, budget_s: float) -> None:
@@ -359,6 +369,7 @@ class Ownership(Service):
                 with suppress(NotOwned, CoordinationError):  # it went by itself meanwhile
                     await self.unload(bundle)
 
+        # Without another broker, closing their topics here would only add to the pause.
         if others:
             bundles = deque(self._owned.names())
             count = len(bundles)
@@ -382,6 +393,7 @@ class Ownership(Service):
         try:
             await self._owned.split(bundle, children, write)
         finally:
+            # Nodes were made and deleted, or may have been: what was known of them is out of date.
             for each in (bundle, *children):
                 self._owners.forget(each)
         return children

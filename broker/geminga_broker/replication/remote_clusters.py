@@ -100,6 +100,8 @@ class RemoteClusters(Service):
         """
         async with self._opening:
             record = await self._record(cluster)
+            # Compared by value: a record that was written again without a change is no reason to
+            # connect anew.
             known = self._open_ones.get(cluster)
             if known is not None and known[0] == record:
                 return known[1]
@@ -116,6 +118,8 @@ class RemoteClusters(Service):
         ``CoordinationError``.
         """
         record = await self._record(cluster)
+        # Unlike connections of the Pulsar protocol, REST calls fall back to plain HTTP where the
+        # record has no TLS URL for them.
         wants_tls = record.broker_client_tls_enabled or self._tls.enabled
         is_tls = wants_tls and bool(record.service_url_tls)
         try:
@@ -185,6 +189,7 @@ class RemoteClusters(Service):
         """Make a client by what the record says. Raises ``ClusterUnreachable``."""
         is_tls = record.broker_client_tls_enabled or self._tls.enabled
         url = record.broker_service_url_tls if is_tls else record.broker_service_url
+        # Without a URL of the protocol, lookups go over HTTP.
         url = url or (record.service_url_tls if is_tls else record.service_url)
         if not url:
             kind = "brokerServiceUrlTls" if is_tls else "brokerServiceUrl"

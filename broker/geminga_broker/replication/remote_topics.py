@@ -86,6 +86,8 @@ class RemoteTopics(Service):
         Raises ``PartitionsDiffer``, ``RemoteRefused``, ``ClusterUnreachable`` and
         ``CoordinationError``.
         """
+        # "Local" is the remote cluster: it must not create the topic in its own remote clusters,
+        # which include this one.
         answer = await self._ask(cluster, topic, "PUT", partitions, "createLocalTopicOnly=true")
         if answer.is_success:
             log.info(
@@ -120,6 +122,7 @@ class RemoteTopics(Service):
     ) -> RestAnswer:
         """Call the REST route of a topic's partitions at the first broker of ``cluster`` that can
         be reached. Raises ``RemoteRefused`` where none can be."""
+        # The first URL stands for all: ``BrokerCalls`` puts each of them in its place in turn.
         remote = await self._remotes.rest(cluster)
         url = f"{remote.urls[0]}/admin/v2/{topic.url_path}/partitions"
         body = b"" if partitions is None else b"%d" % partitions

@@ -162,6 +162,7 @@ class Replicator(Service):
 
     def wake(self) -> None:
         """Check whether there is something to read, or room to send it."""
+        # Only an event: the topic calls this for every run of entries that is durable.
         self._woken.set()
 
     @property
@@ -182,6 +183,7 @@ class Replicator(Service):
     @property
     def reason(self) -> str:
         """Why nothing moves now; empty while messages move, or all have."""
+        # In the order in which ``_send_all`` meets them.
         if self.state is not ReplicatorState.RUNNING:
             return self._failure
         if not self.is_connected:
@@ -207,6 +209,8 @@ class Replicator(Service):
 
     async def _run(self) -> None:
         """Connect and send until that fails, and begin again after a pause."""
+        # Never gives up: what cannot be replicated now may be when an operator has changed a
+        # schema, the record of the cluster, or the topic there.
         config = self._services.config
         backoff = Backoff(config.retry_first_s, config.retry_limit_s, self._services.random)
         while True:
@@ -285,7 +289,13 @@ class Replicator(Service):
             # Before anything is checked: what happens from here on wakes the wait below.
             self._woken.clear()
             channel.check_open()
-            left_s = self._before_stall_s(channel)
+            # How long the oldest entry in flight may still wait for its receipt.
+            left_s: float | None = None
+            if channel.oldest is not None:
+                limit_s = self._services.config.stall_timeout_s
+                left_s = channel.oldest.sent_s + limit_s - self._services.clock.monotonic()
+                if left_s <= 0:
+                    raise ReplicationStalled(self.route.target, limit_s)
             # The cursor may have been moved forward from outside (skip, reset, expiry).
             self._position = max(self._position, self.cursor.mark_delete)
             if (
@@ -316,18 +326,6 @@ class Replicator(Service):
         limiter.wait(self.wake)
         return False
 
-    def _before_stall_s(self, channel: ReplicationChannel) -> float | None:
-        """How long the oldest entry in flight may still wait for its receipt; None where there is
-        none. Raises ``ReplicationStalled``."""
-        oldest = channel.oldest
-        if oldest is None:
-            return None
-        limit_s = self._services.config.stall_timeout_s
-        left_s = oldest.sent_s + limit_s - self._services.clock.monotonic()
-        if left_s <= 0:
-            raise ReplicationStalled(self.route.target, limit_s)
-        return left_s
-
     async def _send_run(self, channel: ReplicationChannel) -> int:
         """Read and send some entries of one ledger. Returns the size of an entry that was read and
         for which the channel has no room, 0 for none: it is read again when there is room."""
@@ -339,6 +337,8 @@ class Replicator(Service):
             RUN_ENTRIES_MAX,
         )
         for entry_id, payload, _ in await reader.read(position, entries_max):
+            # What was read and is not sent stays in the log: it is read again from there, mostly
+            # from the cache. So nothing is held here.
             if not channel.has_room(len(payload)):
                 return len(payload)
             if not self._is_allowed():
@@ -366,6 +366,7 @@ class Replicator(Service):
             )
             self._passed(position)
             return None
+        # Consumers of this cluster would not get it either.
         limit_ms = clock.wall_ms() - self.ttl_s * 1000 if self.ttl_s else 0
         verdict = judge(metadata, route.target, expires_before_ms=limit_ms)
         if verdict is not Verdict.SEND:
@@ -376,6 +377,7 @@ class Replicator(Service):
             return metadata.schema_version
         messages = metadata.num_messages_in_batch
         is_chunk = metadata.HasField("chunk_id")
+        # The body goes as it is stored, without a copy; only the metadata in front is rewritten.
         body = memoryview(payload)[body_start:]
         front = replicated_front(
             metadata,

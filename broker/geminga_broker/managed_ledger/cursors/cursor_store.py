@@ -258,7 +258,19 @@ class CursorStore:
         A step that fails is done again with the next ``save``, with the newer state of that one.
         """
         if self._candidate is None:
-            self._candidate = await self._begin_ledger()
+            writes = ConfirmationWaiter()
+            writer = await self.ledgers.create(
+                ensemble_size=self.config.ensemble_size,
+                write_quorum=self.config.write_quorum,
+                ack_quorum=self.config.ack_quorum,
+                custom={
+                    "pulsar/managed-ledger": self._log_name.encode(),
+                    "pulsar/cursor": self._name.encode(),
+                    **dict(LABELS),
+                },
+                listener=writes,
+            )
+            self._candidate = _OpenLedger(writer, writes, self._clock.monotonic())
         candidate = self._candidate
         try:
             await candidate.append(payload)
@@ -275,21 +287,6 @@ class CursorStore:
         self._candidate = None
         self._use(candidate)
         self.ledger_last_entry = candidate.writer.last_confirmed
-
-    async def _begin_ledger(self) -> _OpenLedger:
-        writes = ConfirmationWaiter()
-        writer = await self.ledgers.create(
-            ensemble_size=self.config.ensemble_size,
-            write_quorum=self.config.write_quorum,
-            ack_quorum=self.config.ack_quorum,
-            custom={
-                "pulsar/managed-ledger": self._log_name.encode(),
-                "pulsar/cursor": self._name.encode(),
-                **dict(LABELS),
-            },
-            listener=writes,
-        )
-        return _OpenLedger(writer, writes, self._clock.monotonic())
 
     def _use(self, ledger: _OpenLedger | None) -> None:
         """Go on with ``ledger``: the record names it, or is a snapshot (None), and surely names no

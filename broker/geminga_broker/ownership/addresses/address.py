@@ -79,6 +79,7 @@ class Owner:
         """
         if not name:
             return self
+        # Not the internal one's URL instead: the client could not reach it.
         listener = self.listeners.get(name)
         if listener is None:
             raise ListenerMissing(name)

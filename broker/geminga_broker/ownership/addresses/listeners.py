@@ -82,6 +82,7 @@ class Listeners:
     def url(self, scheme: str) -> str:
         """The URL for clients that name no listener: the internal one's of this scheme or, where it
         has none, the first that a listener has; "" where no listener has one."""
+        # The internal listener may serve the Pulsar protocol only, and another one HTTP.
         in_order = (self.urls.get(self.internal, {}), *self.urls.values())
         return next((each[scheme] for each in in_order if scheme in each), "")
 
@@ -153,6 +154,7 @@ def parse_bind_addresses(entries: Iterable[str], listeners: Listeners) -> tuple[
 
 def _parse(setting: str, entry: str) -> tuple[str, str, str, int]:
     """Name, scheme, host and port of an entry."""
+    # The first colon ends the name: URLs have further ones.
     name, _, url = (part.strip() for part in entry.partition(":"))
     try:
         parts = urlsplit(url)

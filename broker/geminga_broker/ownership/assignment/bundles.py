@@ -80,6 +80,7 @@ class BundleRing:
 
 def check_boundaries(boundaries: Sequence[int]) -> None:
     """Raise ``InvalidBundles`` unless the boundaries ascend and cut the whole ring."""
+    # The texts are upstream's: admin clients show them.
     if len(boundaries) < 2 or boundaries[0] != HASH_MIN or boundaries[-1] != HASH_MAX:
         ends = [f"0x{boundary:08x}" for boundary in (*boundaries[:1], *boundaries[-1:])]
         raise InvalidBundles(
