@@ -6,7 +6,7 @@
 ``TopicCompactor``    one topic's compactor: its cursor, the ledger in force, one run at a time
 ``CompactedLedger``   reads a compacted ledger by positions of the log
 ``CompactedView``     what compacted readers see: that ledger up to the horizon, then the log
-``report``            what operators and metrics are told; pure
+``report``            figures for operators and metrics; pure
 
 A crash at any moment leaves the former compacted ledger in force or the new one, whole. The log
 keeps everything beyond the compaction's cursor, so nothing is trimmed that is not compacted yet.

@@ -78,6 +78,7 @@ class CompactedLedger:
 
     async def read(self, first: int, count_max: int, bytes_max: int) -> list[CompactedEntry]:
         """Entries from the ``first`` on, as many as are there and fit; empty at the end."""
+        # A compacted ledger is closed before it is in force: its end does not move.
         last = min(first + count_max - 1, (await self.opened()).last_confirmed)
         if last < first:
             return []
@@ -133,6 +134,7 @@ class CompactedLedger:
     async def first_where(self, is_reached: Callable[[bytes], bool]) -> Position | None:
         """The position of the first entry whose payload fulfils a condition that stays true once
         it is; None where no entry does."""
+        # Unlike ``index_of`` it reads whole entries: the condition may need any part of them.
         low, high = 0, (await self.opened()).last_confirmed + 1
         found: Position | None = None
         while low < high:

@@ -93,6 +93,7 @@ class CompactionRun:
 
     async def _rest(self, entries: list[CompactedEntry]) -> None:
         """Give other tasks a turn, and rest as long as the configured rate demands."""
+        # The rate is that of reading, which is what disturbs others: it comes from bookies.
         size_bytes = sum(len(each.payload) for each in entries)
         self.progress.bytes_read += size_bytes
         self._to_rest_s += size_bytes / self._config.read_bytes_per_s_max

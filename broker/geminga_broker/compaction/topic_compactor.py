@@ -198,6 +198,7 @@ class TopicCompactor(Service):
             except CompactedLedgerGone:
                 # Deleted by hand, say. The log may still have all of it: compact from its start.
                 former = horizon = None
+        # Fixed now, for both phases: what is published meanwhile is left to the next compaction.
         upto = self._log.reader.readable_upto
         if upto[1] < 0 or (horizon is not None and upto <= horizon):
             return None
@@ -292,6 +293,7 @@ class TopicCompactor(Service):
 
     async def stop(self) -> None:
         """Cancel a compaction that runs; what is in force stays so."""
+        # Waited for: the cursor must not be written by two tasks.
         if self._running is not None and not self._running.done():
             self._running.cancel()
             await asyncio.wait((self._running,))
@@ -306,6 +308,7 @@ class TopicCompactor(Service):
             cursor = self.cursor
             if cursor is None:
                 return
+            # Before its ledger is deleted: readers go to the log from now on.
             self.view.show(None, None)
             try:
                 async with asyncio.timeout(STORE_DEADLINE_S):

@@ -71,6 +71,7 @@ class BucketStore:
         )
         ledger_id = writer.ledger_id
         try:
+            # Named as garbage before it holds anything: the next owner deletes what a crash leaves.
             await self._change({}, (), [*garbage_of(self._cursor.properties), ledger_id])
             # One entry at a time: a bucket may take its time, topics come first.
             for payload in chain((summaries,), segments):
@@ -110,6 +111,7 @@ class BucketStore:
         garbage = [*garbage_of(self._cursor.properties), *gone]
         if not garbage:
             return
+        # First the names: a bucket that is named must exist. Deleting twice does no harm.
         await self._change({}, [key.property_name for key in keys], garbage)
         for ledger_id in garbage:
             await self._ledgers.delete(ledger_id)

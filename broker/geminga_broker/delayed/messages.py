@@ -207,6 +207,7 @@ class DelayedMessages:
         """The index of the first entry of ``run`` from ``start`` on that is held back, or is to
         be."""
         now_ms = self._clock.wall_ms()
+        # While nothing is held back, one quick loop finds the first entry worth a closer look.
         if not len(self._index):
             start = plain_end(run, start)
         for index in range(start, len(run)):
@@ -380,6 +381,7 @@ class DelayedMessages:
             )
             self._index.unwritable()
             return
+        # From here on ``clear`` does not stop it: the bucket is stored, and deleted as unneeded.
         times = [(each.due_first_ms, each.due_last_ms) for each in summaries]
         ledger_id = await self._store.write(sealing.key, encoded, segments)
         # Where a lost bucket had this name, it is replaced now: the name must stay.
@@ -470,6 +472,7 @@ class DelayedMessages:
         """
         if self._timer is not None:
             self._timer.cancel()
+        # No task may write another ledger, or name one, while they are deleted.
         for task in (self._rolling_over, self._work):
             if task is not None:
                 task.cancel()

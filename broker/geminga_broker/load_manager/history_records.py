@@ -39,6 +39,7 @@ class HistoryRecords:
         """The stored averages of bundles, at most of ``BUNDLES_KEPT_MAX``."""
         found: dict[str, BundleData] = {}
         names: deque[str] = deque()
+        # Other leaders may have kept more bundles than we do: only so many are read.
         for tenant in await self._children(BUNDLE_DATA_PATH):
             for namespace in await self._children(f"{BUNDLE_DATA_PATH}/{tenant}"):
                 path = f"{BUNDLE_DATA_PATH}/{tenant}/{namespace}"

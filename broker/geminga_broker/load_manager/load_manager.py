@@ -164,6 +164,7 @@ class LoadManager(Service):
             await self._pool.run(self._move, deque(moves))
 
     async def _move(self, move: Move) -> None:
+        # Moves before this one took their time: a broker may have gone meanwhile.
         source = self.load.brokers.get(move.source)
         if source is None or move.destination not in self.load.brokers or not self._is_leader():
             return
@@ -203,6 +204,7 @@ class LoadManager(Service):
         # Before it is done: where it fails, other bundles are tried first the next time.
         self._split_s[bundle] = self._clock.monotonic()
         try:
+            # In the ring as it is now: other splits of this round count.
             count = await self._count_bundles(NamespaceName.parse(namespace))
             owner = self.load.brokers.get(broker_id)
             if owner is None or not self._is_leader():

@@ -18,6 +18,6 @@ that lost the log to another one notices at its next write, fences the log and c
 more. A ledger is deleted only when every durable cursor has passed it and the record no longer
 names it.
 
-It knows neither topics nor sessions: a topic hears of its log through ``LogListener`` and tells it
-which cursors there are through ``Readership``.
+It knows neither topics nor sessions: a log notifies its topic through ``LogListener`` and finds the
+topic's cursors through ``Readership``.
 """

@@ -63,7 +63,9 @@ class ManagedLedgerFactory(Service):
     ) -> None:
         super().__init__()
         self.cache = cache
+        # For parts of a topic that write ledgers of their own (compaction, buckets, schemas).
         self.ledgers = ledgers
+        # The defaults: topics may have settings of their own for their logs and cursors.
         self.config = config
         self.coordination = coordination
         self._clock = clock
@@ -145,6 +147,7 @@ class ManagedLedgerFactory(Service):
                     group.create_task(load_in_turn(), name=f"load cursors of {log_name}")
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        # In the order of their names, whichever was loaded first.
         return [loaded[name] for name in names if name in loaded]
 
     async def load_cursor(self, log_name: str, name: str, chain: LedgerChain) -> Cursor:

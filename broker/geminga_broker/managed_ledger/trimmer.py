@@ -117,10 +117,10 @@ class Trimmer:
         )
 
     def _leave(self, removed: Sequence[LedgerSpan]) -> None:
-        """Move every cursor out of ``removed``: none may stand or count in ledgers that are gone.
+        """Move every cursor out of ``removed``: no position in them has a meaning any more.
 
-        A cursor that is not durable may stand there, and one that was moved back while the record
-        was being written. Both go on behind what is gone.
+        A cursor that is not durable may be there, and one that was moved back while the record was
+        being written. Both go on behind what is gone.
         """
         for cursor in self.readership.cursors() if self.readership is not None else ():
             if cursor.acknowledged.acknowledge_upto(removed[-1].last):

@@ -55,6 +55,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
         if self._connection is None or not self._connection.tells_source_positions:
             super().receipt(receipt)
             return
+        # Receipts come in the order of sending, so only the oldest entry can be meant.
         oldest = next(iter(self._pending), None)
         if oldest is None:
             return
@@ -62,6 +63,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
         if position == oldest.context.position:
             self._settle(oldest.sequence_id, receipt.message_id)
         elif position > oldest.context.position:
+            # The oldest was lost on the way: the cursor must not pass it.
             self._send_all_again(f"{position} was confirmed before {oldest.context.position}")
         # Otherwise it was sent twice, over two connections, and this is the second receipt.
 

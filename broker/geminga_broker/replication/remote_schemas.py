@@ -56,6 +56,7 @@ class RemoteSchemas:
         try:
             found = await self._registry.version(self._topic, decode_version(version))
         except SchemaNotFound:
+            # Deleted here: its messages are replicated as messages without a schema.
             self._versions[version] = NO_SCHEMA
             return
         info = found.info
@@ -68,6 +69,8 @@ class RemoteSchemas:
         try:
             self._versions[version] = await store(schema)
         except BrokerRefused as error:
+            # A refusal that may pass (the broker is busy, the topic moves) is no verdict on the
+            # schema.
             if error.retry:
                 raise
             raise SchemaRefused(

@@ -97,7 +97,7 @@ class RemoteTopics(Service):
             return
         if answer.status != 409:
             raise RemoteRefused(cluster, answer.status, answer.reason)
-        # It exists: created by another broker just now, or by somebody with other partitions.
+        # It exists: another broker has created it just now, or it has other partitions.
         answer = await self._ask(cluster, topic, "GET")
         found = answer.json()
         if not answer.is_success or not isinstance(found, dict):

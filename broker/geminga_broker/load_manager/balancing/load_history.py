@@ -59,6 +59,7 @@ class LoadHistory:
         self._sampled[broker_id] = report
         before = self._brokers.get(broker_id, BundleData())
         self._brokers[broker_id] = _averaged(before, report, report.num_topics)
+        # The others have no record: for the next leader their cost is not known.
         loads = report.last_stats
         heaviest = nlargest(BUNDLES_OF_BROKER_MAX, loads, key=lambda each: cost_of(loads[each]))
         for bundle in heaviest:
@@ -73,6 +74,7 @@ class LoadHistory:
 
     def keep_brokers(self, living: Collection[str]) -> None:
         """Forget the brokers that do not live."""
+        # One that lives and was not sampled yet has no average either.
         self._sampled = {each: self._sampled[each] for each in living if each in self._sampled}
         self._brokers = {each: self._brokers[each] for each in self._sampled}
 

@@ -61,6 +61,8 @@ def least_loaded(bundle: str, load: ClusterLoad, config: LoadManagerConfig) -> s
         raise ServiceNotReady("the brokers still acquire the bundles that they were assigned")
     is_least_full, least_cost, least_id = min(ready)
     last_id = load.last_owner(bundle)
+    # The last owner, if it is as good as the best but for a tolerated difference. A broker that is
+    # full while another is not gets no bundle back.
     for is_last_full, last_cost, broker_id in ready:
         if broker_id == last_id and is_last_full == is_least_full:
             more = last_cost - least_cost

@@ -128,6 +128,7 @@ class _MovePlan:
                 break
             taken = self._take(source, target)
             if taken is None:
+                # The next source may have a bundle that fits, though its load is smaller.
                 sources.discard(source)
                 continue
             cost, bundle = taken
@@ -151,6 +152,8 @@ class _MovePlan:
         if movable is None or not movable.costs:
             return None
         half_gap = (self._costs[source] - self._costs[target]) / 2
+        # The most that brings the target no further than the upper bound, nor the source below the
+        # lower one.
         fits = min(self._high - self._costs[target], self._costs[source] - self._low)
         index = bisect_right(movable.costs, min(fits, half_gap)) - 1
         if index >= 0:
@@ -170,6 +173,7 @@ class _MovePlan:
                 bundle
                 for bundle in broker.bundles
                 if bundle not in self._fixed
+                # What has not arrived cannot be unloaded yet.
                 and bundle not in broker.arrivals
                 and not bundle.startswith(self._excluded)
                 and not is_brokers_own(bundle)

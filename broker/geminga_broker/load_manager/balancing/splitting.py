@@ -36,6 +36,7 @@ def bundles_to_split(
     those that are on their way to another broker."""
     for broker_id, broker in load.brokers.items():
         for bundle, stats in broker.report.last_stats.items():
+            # ``broker.bundles`` does not have what the leader has sent elsewhere since the report.
             reason = reason_to_split(stats, config)
             if reason is None or bundle in fixed or bundle not in broker.bundles:
                 continue

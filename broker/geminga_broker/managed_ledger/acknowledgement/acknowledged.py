@@ -127,6 +127,7 @@ class Acknowledged:
         return self._acknowledge_anywhere(ledger_id, entry_id)
 
     def _acknowledge_anywhere(self, ledger_id: int, entry_id: int) -> bool:
+        # Clients may send any position: one that was trimmed, or that never was.
         span = self._chain.span(ledger_id)
         if span is None or not 0 <= entry_id < span.entries:
             return False
@@ -157,6 +158,7 @@ class Acknowledged:
         span, mark = self._chain.span(ledger_id), self.mark_delete
         if span is None or ledger_id < mark[0]:
             return 0
+        # The ids are sorted, so the two ends show whether any is before the mark, or too large.
         first = mark[1] + 1 if ledger_id == mark[0] else 0
         if entry_ids[0] < first or entry_ids[-1] >= span.entries:
             entry_ids = [each for each in entry_ids if first <= each < span.entries]
@@ -292,6 +294,7 @@ class Acknowledged:
         """Take over what ``ranges`` and ``partial`` say, after ``reset``."""
         for lower, upper in ranges:
             for ledger_id, first, last in self._spread(lower, upper):
+                # Before the mark there is nothing to keep, and nothing would forget it again.
                 if ledger_id >= self.mark_delete[0]:
                     self.ahead_count += self._bitmap_of(ledger_id).add_range(first, last)
         mark = self.mark_delete

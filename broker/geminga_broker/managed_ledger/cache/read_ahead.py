@@ -79,6 +79,7 @@ class ReadAhead:
     def keep_single(self, ledger_id: int, entries: list[Entry]) -> None:
         """Keep some entries of a ledger, between which there may be any others."""
         single = self._single
+        # Entries that are kept already must not be counted twice.
         fresh = [each for each in entries if (ledger_id, each[0]) not in single]
         single.update(((ledger_id, each[0]), each) for each in fresh)
         self._budget.grow(self, _cost(fresh))
@@ -123,6 +124,7 @@ class ReadAhead:
         return [each for each in ids if self._find(each) is None]
 
     def _find(self, position: EntryId) -> Entry | None:
+        # Single entries first: for the runs a search is needed.
         entry = self._single.get(position)
         if entry is None and self._runs:
             run = self.run(Position(*position), 1)

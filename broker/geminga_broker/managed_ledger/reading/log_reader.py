@@ -103,6 +103,7 @@ class LogReader:
     async def read(self, position: Position, count_max: int) -> list[Entry]:
         """Entries from ``position`` on, all of its ledger: at least one, which must be there, and
         at most ``count_max``."""
+        # What is in memory costs nothing to return, so ``entries_max`` does not limit it.
         run = self.cached_run(position, count_max)
         if run:
             return run
@@ -199,6 +200,7 @@ class LogScan:
         """The next entries, of one ledger, and its id; None at the end."""
         reader = self._reader
         upto = reader.readable_upto if self._upto is None else self._upto
+        # Empty ledgers, and those that were trimmed since, are skipped.
         position = reader.chain.next_after(self._after)
         if position > upto:
             return None

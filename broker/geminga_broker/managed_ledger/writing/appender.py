@@ -17,7 +17,7 @@ from geminga_ledger import LedgerError, LedgerWriter
 
 
 class AppendListener(Protocol):
-    """What an appender tells its managed ledger."""
+    """The managed ledger of an appender, which it notifies."""
 
     def run_confirmed(
         self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int

@@ -34,6 +34,7 @@ class ListenerConfig:
     """Further ports, each `NAME:SCHEME://HOST:PORT`: clients that come by one are answered for the
     listener NAME."""
 
+    # Parsed when the config is made: a broker with a mistake in it must not start.
     def __post_init__(self) -> None:
         parse_bind_addresses(self.bind_addresses, self.advertised)
 
@@ -156,6 +157,7 @@ def _parse(setting: str, entry: str) -> tuple[str, str, str, int]:
     """Name, scheme, host and port of an entry."""
     # The first colon ends the name: URLs have further ones.
     name, _, url = (part.strip() for part in entry.partition(":"))
+    # What cannot be parsed becomes an empty URL, which the check below refuses with the same words.
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0

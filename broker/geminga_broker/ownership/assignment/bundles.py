@@ -75,6 +75,7 @@ class BundleRing:
 
     def named(self, name: str) -> Bundle | None:
         """The bundle of that name (``0x…_0x…``), or None."""
+        # By name, not by parsing it: a range that is no bundle of the present ring has none.
         return next((bundle for bundle in self.bundles if bundle.name == name), None)
 
 
@@ -112,5 +113,6 @@ def broker_of_namespace(namespace: NamespaceName) -> str | None:
 
     Each broker has one, for its health check; it has no policies and one bundle.
     """
+    # The tenant may have other namespaces, which are served like any (``pulsar/system``).
     is_a_brokers = namespace.tenant == "pulsar" and _BROKER_ID.fullmatch(namespace.local)
     return namespace.local if is_a_brokers else None

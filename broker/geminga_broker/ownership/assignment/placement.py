@@ -48,6 +48,7 @@ class EvenlySpread:
 
     def choose(self, bundle: Bundle, loads: Loads) -> str:
         """As ``Placement.choose``; ``loads`` must not be empty."""
+        # Not ``hash``, which differs from process to process.
         name = str(bundle)
         return max(loads, key=lambda broker_id: zlib.crc32(f"{broker_id} {name}".encode()))
 

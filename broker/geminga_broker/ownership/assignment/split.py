@@ -26,6 +26,7 @@ def _median(bundle: Bundle, hashes: Sequence[int], positions: Sequence[int]) -> 
     """Between the two topics at the median, so that both halves have equally many topics."""
     del bundle, positions
     ascending = sorted(hashes)
+    # All of one topic's load would stay in one of the halves.
     if len(ascending) < 2:
         return []
     before, behind = ascending[len(ascending) // 2 - 1], ascending[len(ascending) // 2]
