@@ -102,7 +102,8 @@ class DelayedMessages:
         self._work: asyncio.Task[object] | None = None
         self._rolling_over: asyncio.Task[object] | None = None
         # A ledger and the entries of it that are known not to be delayed, from the first up to the
-        # second, which is excluded: redelivered runs are not parsed again.
+        # second, which is excluded: what is read again, as consumers did not take it, is not parsed
+        # again.
         self._plain = (-1, 0, 0)
 
     @property
@@ -117,7 +118,7 @@ class DelayedMessages:
         self._plain = (-1, 0, 0)
 
     def _kept(self, config: DelayedConfig) -> DelayedConfig:
-        """A subscription that is not stored has no buckets."""
+        """The config of the index: a subscription that is not stored writes no buckets."""
         if self._store is not None:
             return config
         return replace(config, bucket_messages_min=sys.maxsize, bucket_messages_max=sys.maxsize)

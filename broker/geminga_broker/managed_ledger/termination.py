@@ -14,6 +14,7 @@ from weakref import proxy
 from geminga_broker.errors import StorageUnavailable, TopicFenced, TopicTerminated
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.records.properties import OwnedLog
 from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_ledger import LedgerError, LedgerFenced
 from geminga_runtime.coordination import CoordinationError
@@ -22,10 +23,8 @@ from geminga_runtime.coordination import CoordinationError
 DEADLINE_S = 60.0
 
 
-class TerminableLog(Protocol):
+class TerminableLog(OwnedLog, Protocol):
     """What a termination needs of its managed ledger."""
-
-    name: str
 
     async def drain(self) -> bool:
         """Close the ledgers that are open; whether no entry waits for another one."""
@@ -33,10 +32,6 @@ class TerminableLog(Protocol):
 
     def go_on(self) -> None:
         """Open a ledger for the entries that wait: the log was not terminated."""
-        ...
-
-    def fence(self) -> None:
-        """Stop: another broker has the log."""
         ...
 
 

@@ -19,6 +19,7 @@ from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 from geminga_broker.managed_ledger.ledger_chain.retention import Retention, trimmable_ledgers
 from geminga_broker.managed_ledger.positions import INT64_MAX, Position
 from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.records.properties import OwnedLog
 from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import CoordinationError
@@ -38,18 +39,11 @@ class Readership(Protocol):
         ...
 
 
-class TrimmedLog(Protocol):
+class TrimmedLog(OwnedLog, Protocol):
     """What a trimmer needs of its managed ledger."""
-
-    name: str
-    is_fenced: bool
 
     def ledgers_removed(self, spans: Sequence[LedgerSpan]) -> None:
         """Forget what is kept of ``spans``: they are about to leave the chain."""
-        ...
-
-    def fence(self) -> None:
-        """Stop: another broker has the log."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> asyncio.Task[object]:

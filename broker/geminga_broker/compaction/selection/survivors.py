@@ -45,11 +45,6 @@ class NewestMessages:
         # How many messages do not survive, as upstream counts them.
         self.removed = 0
 
-    @property
-    def keys(self) -> int:
-        """How many keys have a value so far."""
-        return len(self._newest)
-
     def see(self, messages: Sequence[Message] | None) -> None:
         """Take the ``messages`` of the next entry; None for an entry that stays whole."""
         if messages is None:

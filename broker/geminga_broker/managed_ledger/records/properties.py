@@ -12,7 +12,7 @@ from geminga_runtime.coordination import CoordinationError
 
 
 class OwnedLog(Protocol):
-    """What its properties need of a log."""
+    """What the parts of a log that write its record need of the log itself."""
 
     name: str
     is_fenced: bool
