@@ -20,7 +20,7 @@ from geminga_broker.health import HealthCheck
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.ownership.ownership import Ownership
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
@@ -129,7 +129,7 @@ class Administration:
         except TopicNotFound:
             return False
         fresh = await self._topics.get(target, create=False)
-        stored = known.find(StoredSubscriptions)
+        stored = known.find(PersistentSubscriptions)
         if stored is not None:
             for subscription in stored.subscriptions.values():
                 if subscription.cursor.is_durable:

@@ -29,7 +29,7 @@ from geminga_broker.managed_ledger.fetched_entries import FetchedEntries
 from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.sessions.back_pressure import BackPressure
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
+from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
 from geminga_ledger.outbox import Outbox
 from geminga_ledger.surplus import Surplus
 from geminga_protocol.bookkeeper.errors import BookieOverloaded

@@ -26,14 +26,14 @@ from geminga_broker.managed_ledger.cursor_state import CursorState, naming_recor
 from geminga_broker.managed_ledger.cursor_store import CursorStore
 from geminga_broker.managed_ledger.own_record import OwnRecord
 from geminga_broker.managed_ledger.positions import INT64_MAX, Position
-from geminga_broker.subscriptions.acknowledging import Acknowledging
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.cursor_reader import CursorReader
-from geminga_broker.subscriptions.distribution.draining import Draining
-from geminga_broker.subscriptions.kept_counts import KeptCounts
-from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.cursor_moves.acknowledger import Acknowledger
+from geminga_broker.subscriptions.decisions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.dispatch.cursor_reader import CursorReader
+from geminga_broker.subscriptions.distribution.draining_hashes import DrainingHashes
+from geminga_broker.subscriptions.redelivery_count_store import RedeliveryCountStore
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.producing.deduplication import Deduplication
 from geminga_broker.topics.producing.producers import Producers
 from geminga_ledger import range_read
@@ -243,7 +243,7 @@ def forget_what_was_sent(patch: pytest.MonkeyPatch) -> None:
 
 def hand_keys_over_at_once(patch: pytest.MonkeyPatch) -> None:
     """A key's new owner does not wait until the one before it is done with its messages."""
-    patch.setattr(Draining, "reassigned", _do_nothing)
+    patch.setattr(DrainingHashes, "reassigned", _do_nothing)
 
 
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:
@@ -304,14 +304,14 @@ def forget_refusals(patch: pytest.MonkeyPatch) -> None:
 def write_counts_once(patch: pytest.MonkeyPatch) -> None:
     """How often messages were refused is written down a second after the first one was, and then
     no more."""
-    honest = KeptCounts._keep
+    honest = RedeliveryCountStore._keep
 
-    def keep(counts: KeptCounts) -> None:
+    def keep(counts: RedeliveryCountStore) -> None:
         timer = counts._timer
         honest(counts)
         counts._timer = timer
 
-    patch.setattr(KeptCounts, "_keep", keep)
+    patch.setattr(RedeliveryCountStore, "_keep", keep)
 
 
 def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:
@@ -330,15 +330,15 @@ def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:
 
 def keep_consumers_of_closed_topics(patch: pytest.MonkeyPatch) -> None:
     """Topics that are unloaded do not tell their consumers."""
-    patch.setattr(StoredSubscriptions, "disconnect", _do_nothing)
+    patch.setattr(PersistentSubscriptions, "disconnect", _do_nothing)
 
 
 def acknowledge_whole_ledgers(patch: pytest.MonkeyPatch) -> None:
     """An acknowledgement up to entry -1 of a ledger is taken for one of all its entries."""
-    honest = Acknowledging.upto
+    honest = Acknowledger.upto
 
     def upto(
-        acknowledging: Acknowledging,
+        acknowledging: Acknowledger,
         consumer: Consumer,
         position: Position,
         ack_set: Sequence[int],
@@ -348,7 +348,7 @@ def acknowledge_whole_ledgers(patch: pytest.MonkeyPatch) -> None:
             position = Position(position.ledger_id, INT64_MAX)
         honest(acknowledging, consumer, position, ack_set, on_durable)
 
-    patch.setattr(Acknowledging, "upto", upto)
+    patch.setattr(Acknowledger, "upto", upto)
 
 
 def forget_to_send_again(patch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from geminga_broker.topics.producing.producer import Producer
 
 from geminga import Message
 from geminga.consumers.chunks import PendingChunks
@@ -22,25 +23,25 @@ from geminga_broker.managed_ledger.managed_ledger import CHANGE_DEADLINE_S, Mana
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
 from geminga_broker.managed_ledger.retention import KEEP_NOTHING
 from geminga_broker.policies.backlog import Quota
-from geminga_broker.subscriptions.expiring import Expiring
-from geminga_broker.subscriptions.rate_limiter import RateLimiter
-from geminga_broker.subscriptions.resetting import Resetting
-from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
-from geminga_broker.topics.producing.producers import Producer, Producers
-from geminga_broker.topics.producing.publish_rate import PublishRate
+from geminga_broker.subscriptions.cursor_moves.cursor_reset import CursorReset
+from geminga_broker.subscriptions.cursor_moves.expiry_monitor import ExpiryMonitor
+from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
+from geminga_broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
+from geminga_broker.topics.decisions.publish_rate import PublishRate
+from geminga_broker.topics.producing.producers import Producers
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame, make_response
 
 
 def forget_places_in_batches(patch: pytest.MonkeyPatch) -> None:
     """A seek to a message within a batch goes to the first of its batch."""
-    honest = Resetting._move_to
+    honest = CursorReset._move_to
 
-    async def move(resetting: Resetting, position: Position, remaining: Words = ()) -> None:
+    async def move(resetting: CursorReset, position: Position, remaining: Words = ()) -> None:
         del remaining
         await honest(resetting, position)
 
-    patch.setattr(Resetting, "_move_to", move)
+    patch.setattr(CursorReset, "_move_to", move)
 
 
 def seek_an_entry_behind(patch: pytest.MonkeyPatch) -> None:
@@ -130,21 +131,21 @@ def answer_v3_adds_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 def expire_early(patch: pytest.MonkeyPatch) -> None:
     """Messages expire a second before their time."""
-    honest = Expiring.older_than
+    honest = ExpiryMonitor.older_than
 
-    async def sooner(expiring: Expiring, ttl_s: int, *, spares_delayed: bool) -> None:
+    async def sooner(expiring: ExpiryMonitor, ttl_s: int, *, spares_delayed: bool) -> None:
         await honest(expiring, ttl_s - 1, spares_delayed=spares_delayed)
 
-    patch.setattr(Expiring, "older_than", sooner)
+    patch.setattr(ExpiryMonitor, "older_than", sooner)
 
 
 def expire_never(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks for what has expired."""
 
-    async def keep(expiring: Expiring, ttl_s: int, *, spares_delayed: bool) -> None:
+    async def keep(expiring: ExpiryMonitor, ttl_s: int, *, spares_delayed: bool) -> None:
         del expiring, ttl_s, spares_delayed
 
-    patch.setattr(Expiring, "older_than", keep)
+    patch.setattr(ExpiryMonitor, "older_than", keep)
 
 
 def publish_without_a_limit(patch: pytest.MonkeyPatch) -> None:
@@ -159,13 +160,13 @@ def dispatch_without_a_limit(patch: pytest.MonkeyPatch) -> None:
 
 def send_what_is_not_kept_twice(patch: pytest.MonkeyPatch) -> None:
     """The consumers of a non-persistent topic are sent each message twice."""
-    honest = VolatileSubscription.deliver
+    honest = NonPersistentSubscription.deliver
 
-    def twice(subscription: VolatileSubscription, payload: bytes, messages: int) -> None:
+    def twice(subscription: NonPersistentSubscription, payload: bytes, messages: int) -> None:
         honest(subscription, payload, messages)
         honest(subscription, payload, messages)
 
-    patch.setattr(VolatileSubscription, "deliver", twice)
+    patch.setattr(NonPersistentSubscription, "deliver", twice)
 
 
 def evict_half_of_a_backlog(patch: pytest.MonkeyPatch) -> None:

@@ -138,19 +138,19 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.sessions.liveness:Liveness._check_answering:except TimeoutError",
         "geminga_broker.sessions.publishing:ProducerCommands._append:except BrokerError",
         "geminga_broker.sessions.requests:Requests._run:except TimeoutError",
-        "geminga_broker.subscriptions.acknowledging:Acknowledging.upto:raise InvalidRequest",
-        "geminga_broker.subscriptions.volatile_subscription:VolatileSubscription.check:raise ConsumerBusy (2)",  # noqa: E501
+        "geminga_broker.subscriptions.cursor_moves.acknowledger:Acknowledger.upto:raise InvalidRequest",
+        "geminga_broker.subscriptions.non_persistent_subscription:NonPersistentSubscription.check:raise ConsumerBusy (2)",  # noqa: E501
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
-        "geminga_broker.topics.consuming.admission:Admission.check_consumers:raise ConsumerBusy (3)",  # noqa: E501
-        "geminga_broker.topics.consuming.admission:check_stored_name:raise NotAllowed",
-        "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions._ask_namesakes:except ConsumerBusy",  # noqa: E501
-        "geminga_broker.topics.consuming.stored_subscriptions:StoredSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
+        "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_consumers:raise ConsumerBusy (3)",  # noqa: E501
+        "geminga_broker.topics.decisions.consumer_admission:check_stored_name:raise NotAllowed",
+        "geminga_broker.topics.consuming.persistent_subscriptions:PersistentSubscriptions._ask_namesakes:except ConsumerBusy",  # noqa: E501
+        "geminga_broker.topics.consuming.persistent_subscriptions:PersistentSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
         "geminga_broker.topics.directory:TopicDirectory._left:raise TopicFenced",
         "geminga_broker.topics.directory:TopicDirectory.delete:raise TopicReplicated",
         "geminga_broker.topics.maintenance:TopicMaintenance._delete_unused:except GemingaError",
         "geminga_broker.topics.part:TopicPart.attempt:except GemingaError",
-        "geminga_broker.topics.producing.deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
+        "geminga_broker.topics.producing.topic_deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
         "geminga_broker.topics.topic:Topic._close:except TimeoutError",
         "geminga_broker.topics.topic:Topic._close:except TimeoutError (2)",
         "geminga_broker.topics.topic_replication:TopicReplication._catch_up:except GemingaError",

@@ -166,26 +166,26 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.sessions.topic_listing": VALUES,
     "geminga_broker.subscriptions.distribution.chunk_receivers": WIRE,
     "geminga_broker.subscriptions.distribution.hash_ranges": MISUSE,
-    "geminga_broker.subscriptions.distribution.key_shared_policy": MISUSE,
-    "geminga_broker.subscriptions.rate_limiter:RateLimiter._call": CODE,
-    "geminga_broker.subscriptions.volatile_subscription": MISUSE,
+    "geminga_broker.subscriptions.decisions.key_shared_policy": MISUSE,
+    "geminga_broker.subscriptions.dispatch.rate_limiter:RateLimiter._call": CODE,
+    "geminga_broker.subscriptions.non_persistent_subscription": MISUSE,
     "geminga_broker.topic_policies": HTTP,
-    "geminga_broker.topics.consuming.admission:Admission.check": CONFIG,
-    "geminga_broker.topics.consuming.admission:Admission.check_consumers:raise ConsumerBusy": CONFIG,  # noqa: E501
-    "geminga_broker.topics.consuming.admission:Admission.check_consumers:raise ConsumerBusy (2)": CONFIG,  # noqa: E501
-    "geminga_broker.topics.consuming.admission:Admission.check_subscriptions": CONFIG,
-    "geminga_broker.topics.consuming.admission:Admission.check_use": CONFIG,
-    "geminga_broker.topics.consuming.volatile_subscriptions": MISUSE,
-    "geminga_broker.topics.producing.deduplication:Deduplication._restore_stored": WIRE,
-    "geminga_broker.topics.producing.deduplication:Deduplication._take_one": LIMITS,
+    "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check": CONFIG,
+    "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_consumers:raise ConsumerBusy": CONFIG,  # noqa: E501
+    "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_consumers:raise ConsumerBusy (2)": CONFIG,  # noqa: E501
+    "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_subscriptions": CONFIG,
+    "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_use": CONFIG,
+    "geminga_broker.topics.consuming.non_persistent_subscriptions": MISUSE,
+    "geminga_broker.topics.producing.deduplication:Deduplication._replay": WIRE,
+    "geminga_broker.topics.producing.deduplication:Deduplication.take": LIMITS,
     "geminga_broker.topics.producing.internal_publisher:InternalPublisher.publish:raise StorageUnavailable": LIMITS,  # noqa: E501
     "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise InvalidRequest": CRYPTO,
     "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise ProducerBusy": CONFIG,
     "geminga_broker.topics.producing.publish_gate:PublishGate.check:raise ProducerBusy (2)": CONFIG,
     "geminga_broker.topics.producing.publish_gate:_take_allowed:except NotAllowed": LIMITS,
-    "geminga_broker.topics.producing.replicated:_take": LIMITS,
-    "geminga_broker.topics.producing.replicated:take_positions": WIRE,
-    "geminga_broker.topics.producing.sequence_ids": WIRE,
+    "geminga_broker.topics.producing.replicator_producer:_take": LIMITS,
+    "geminga_broker.topics.producing.replicator_producer:take_positions": WIRE,
+    "geminga_broker.topics.decisions.sequence_ids": WIRE,
     "geminga_broker.topics.topic:Topic.managed_ledger": MISUSE,
     "geminga_broker.topics.topic:Topic.part": MISUSE,
     "geminga_broker.topics.topic_schemas": VALUES,
@@ -284,11 +284,11 @@ REACHED: frozenset[str] = frozenset(
         "geminga_broker.sessions.lookups:LookupCommands._admitted:raise TooManyRequests",
         "geminga_broker.sessions.topic_listing:TopicListCommands._begin:except BaseException",
         "geminga_broker.sessions.topic_listing:TopicListCommands._check_pattern:raise NotAllowed (2)",  # noqa: E501
-        "geminga_broker.subscriptions.volatile_subscription:VolatileSubscription.check:raise ConsumerBusy (2)",  # noqa: E501
+        "geminga_broker.subscriptions.non_persistent_subscription:NonPersistentSubscription.check:raise ConsumerBusy (2)",  # noqa: E501
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
         "geminga_broker.topic_policies.store:TopicPolicyStore.delete:except NamespaceNotFound",
-        "geminga_broker.topics.consuming.admission:Admission.check:raise NotAllowed (2)",
+        "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check:raise NotAllowed (2)",
         "geminga_broker.topics.topic_schemas:TopicSchemas.admit_producer:raise IncompatibleSchema (2)",  # noqa: E501
         "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
         "geminga_cluster.partitioned_topics:PartitionedTopics.delete:except NodeMissing",

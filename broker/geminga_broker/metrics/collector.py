@@ -32,15 +32,15 @@ from geminga_broker.ownership.load import used_share
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.sessions.context import SessionContext
+from geminga_broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
 from geminga_broker.topics.backlog import Backlog
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
-from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance, TopicTotals
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
@@ -221,10 +221,10 @@ def topic_snapshot(topic: Topic) -> TopicSnapshot:
     """What the metrics show of ``topic``."""
     rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
     if topic.keeps_messages:
-        stored = topic.part(StoredSubscriptions).subscriptions.values()
+        stored = topic.part(PersistentSubscriptions).subscriptions.values()
         subscriptions = [_kept_snapshot(each) for each in stored]
     else:
-        volatile = topic.part(VolatileSubscriptions).subscriptions.values()
+        volatile = topic.part(NonPersistentSubscriptions).subscriptions.values()
         subscriptions = [_volatile_snapshot(each) for each in volatile]
     snapshot = TopicSnapshot(
         namespace=str(topic.name.namespace),
@@ -256,7 +256,7 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
     stored_bytes = topic.managed_ledger.chain.total_bytes
     # All copies of an entry count as one, as upstream counts them.
     snapshot.storage_bytes = snapshot.storage_logical_bytes = stored_bytes
-    stored = topic.part(StoredSubscriptions)
+    stored = topic.part(PersistentSubscriptions)
     snapshot.backlog_bytes = max((each.backlog_bytes for each in stored.cursors()), default=0)
     _add_backlog(snapshot, topic.part(Backlog))
     report = topic.part(TopicCompaction).report
@@ -349,7 +349,7 @@ def _kept_snapshot(subscription: Subscription) -> SubscriptionSnapshot:
     return snapshot
 
 
-def _volatile_snapshot(subscription: VolatileSubscription) -> SubscriptionSnapshot:
+def _volatile_snapshot(subscription: NonPersistentSubscription) -> SubscriptionSnapshot:
     snapshot = _subscription_snapshot(subscription)
     snapshot.drop_rate = subscription.drop_meter.rates[0]
     return snapshot

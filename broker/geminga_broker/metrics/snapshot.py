@@ -19,7 +19,7 @@ from typing import Annotated
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.managed_ledger.write_latency import write_latency_histogram
 from geminga_broker.schemas.counts import NamespaceCounts
-from geminga_broker.subscriptions.dispatch_throttle import Stalls
+from geminga_broker.subscriptions.dispatch.dispatch_throttle import Stalls
 from geminga_server.connection_limits import Limit
 from geminga_server.metrics import Durations, Histogram, Summary
 from geminga_server.metrics.exposition import Buckets, Counter, Family, Gauge

@@ -33,7 +33,7 @@ from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.remote_schemas import RemoteSchemas
 from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.schemas.registry import SchemaRegistry
-from geminga_broker.subscriptions.rate_limiter import RateLimiter
+from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageIdData
 from geminga_protocol.pulsar.replication import (

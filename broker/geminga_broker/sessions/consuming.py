@@ -20,7 +20,7 @@ from geminga_broker.sessions.consumer_stats import encode_consumer_stats
 from geminga_broker.sessions.schemas import schema_of, topic_schemas
 from geminga_broker.sessions.session import Session
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
-from geminga_broker.subscriptions.distribution.key_shared_policy import KeySharedPolicy
+from geminga_broker.subscriptions.decisions.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
 from geminga_protocol.errors import WireError

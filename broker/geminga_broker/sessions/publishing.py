@@ -15,8 +15,8 @@ from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_o
 from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.schemas import schema_of, topic_schemas
 from geminga_broker.sessions.session import Session
-from geminga_broker.topics.producing.producers import Producer, ProducerRequest
-from geminga_broker.topics.producing.replicated import ReplicatorProducer
+from geminga_broker.topics.producing.producer import Producer, ProducerRequest
+from geminga_broker.topics.producing.replicator_producer import ReplicatorProducer
 from geminga_protocol.errors import ChecksumMismatch, WireError
 from geminga_protocol.framing import Bounds
 from geminga_protocol.pulsar import api_pb2 as api

@@ -13,7 +13,7 @@ from geminga_broker.client_session import ClientSession
 from geminga_broker.managed_ledger.acknowledged import Acknowledged, bits_set
 from geminga_broker.managed_ledger.payloads import message_count, without_broker_entry
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
-from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.decisions.redelivery_counts import RedeliveryCounts
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
 from geminga_runtime.clock import Clock

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH
 
@@ -20,7 +20,7 @@ class ConsumerIdentity(NamedTuple):
     consumer_id: int
 
 
-NOBODY = ConsumerIdentity("", "", 0)
+THE_BROKER = ConsumerIdentity("", "", 0)
 """The broker itself."""
 
 # The index in message ids of a topic that is no partition.
@@ -46,7 +46,7 @@ class SubscribeRequest:
     start_position: Position | None = None
     key_shared: KeySharedPolicy = AUTO_SPLIT
     properties: Mapping[str, str] = field(default_factory=dict)
-    consumer: ConsumerIdentity = NOBODY
+    consumer: ConsumerIdentity = THE_BROKER
     partition: int = NO_PARTITION
     priority: int = 0
     epoch: int = NO_CONSUMER_EPOCH

@@ -15,7 +15,7 @@ from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.policies.inactivity import is_over
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.part import PartT
-from geminga_broker.topics.parts import STORED, VOLATILE
+from geminga_broker.topics.parts import NON_PERSISTENT, PERSISTENT
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
@@ -83,7 +83,7 @@ class TopicMaintenance:
         """The maintenance of each kind of part that has any."""
         periods_s = {
             kind: kind.maintenance_period_s(self._directory.services)
-            for kind in dict.fromkeys((*STORED, *VOLATILE))
+            for kind in dict.fromkeys((*PERSISTENT, *NON_PERSISTENT))
         }
         return [
             PeriodicWork(f"maintain {kind.__name__}", period_s, partial(self.maintain, kind))

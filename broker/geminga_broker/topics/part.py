@@ -24,9 +24,9 @@ from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.schemas.storage import SchemaStorage
-from geminga_broker.subscriptions.rate_limiter import LimitOf, RateLimiter
-from geminga_broker.topics.producing.producers import Producer
-from geminga_broker.topics.producing.publish_rate import PublishRate
+from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf, RateLimiter
+from geminga_broker.topics.decisions.publish_rate import PublishRate
+from geminga_broker.topics.producing.producer import Producer
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
@@ -44,7 +44,7 @@ step what it does not answer itself. Raises ``BrokerError`` when it takes nothin
 class TopicServices:
     """What all topics of a broker share: its logs, its ``schemas``, its clock, its ``config``.
 
-    ``broker_rate`` limits what is published to all topics together, ``broker_gate`` what is
+    ``broker_rate`` limits what is published to all topics together, ``broker_limiter`` what is
     dispatched from them; each is None where the broker has no such limit. ``publish_durations`` is
     the histogram of how long entries take to become durable. ``cluster`` is the brokers' own, and
     ``replication`` is what replicators to others share; None: no topic is replicated.
@@ -70,9 +70,9 @@ class TopicServices:
         self.broker_rate: PublishRate | None = None
         if not (limits := config.publishing.broker_limits).is_unlimited:
             self.broker_rate = PublishRate(limits, clock.monotonic())
-        self.broker_gate: RateLimiter | None = None
+        self.broker_limiter: RateLimiter | None = None
         if not (limit := config.dispatching.broker_limit).is_unlimited:
-            self.broker_gate = RateLimiter(limit, clock, limit_of=LimitOf.BROKER)
+            self.broker_limiter = RateLimiter(limit, clock, limit_of=LimitOf.BROKER)
 
 
 class OwningTopic(Protocol):

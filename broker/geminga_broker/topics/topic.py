@@ -21,12 +21,12 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
-from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
 from geminga_broker.topics.part import OwningTopic, PartT, TopicPart, TopicServices
-from geminga_broker.topics.parts import STORED, VOLATILE
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.parts import NON_PERSISTENT, PERSISTENT
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.service import Service
@@ -95,15 +95,15 @@ class Topic(Service):
             log_name = name.managed_ledger_name
             self._log = services.factory.log(log_name, self, create_with=create_with)
         owner: OwningTopic = proxy(self)
-        kinds = STORED if name.is_persistent else VOLATILE
+        kinds = PERSISTENT if name.is_persistent else NON_PERSISTENT
         self.parts: tuple[TopicPart, ...] = tuple(kind(owner, services) for kind in kinds)
         self._hearing = _overriding(kinds, "run_appended")
         self.publishing = self.part(PublishPath)
-        self.subscribing: StoredSubscriptions | VolatileSubscriptions
+        self.subscribing: PersistentSubscriptions | NonPersistentSubscriptions
         if name.is_persistent:
-            self.subscribing = self.part(StoredSubscriptions)
+            self.subscribing = self.part(PersistentSubscriptions)
         else:
-            self.subscribing = self.part(VolatileSubscriptions)
+            self.subscribing = self.part(NonPersistentSubscriptions)
         self.apply(policies)
 
     # Its parts
@@ -334,7 +334,7 @@ class Topic(Service):
 
     async def _close_side_by_side(self) -> None:
         """Close the parts. One that fails does not keep the others, and the log, open."""
-        closing = _overriding(STORED if self.keeps_messages else VOLATILE, "close")
+        closing = _overriding(PERSISTENT if self.keeps_messages else NON_PERSISTENT, "close")
         results = await asyncio.gather(
             *(self.parts[index].close() for index in closing), return_exceptions=True
         )

@@ -22,12 +22,12 @@ from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PoliciesOf, PolicyResolver, no_policies
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.part import TopicPart
-from geminga_broker.topics.producing.producers import Producer, ProducerRequest
+from geminga_broker.topics.producing.producer import Producer, ProducerRequest
 from geminga_broker.topics.topic import Topic
 from geminga_ledger import Ledgers
 from geminga_protocol.pulsar import api_pb2 as api

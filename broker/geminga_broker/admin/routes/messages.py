@@ -35,7 +35,7 @@ from geminga_broker.managed_ledger.browsing import (
     scan_backlog,
 )
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
@@ -59,7 +59,7 @@ async def peek(request: Request, topic: TopicArg, services: ServicesArg) -> Resp
         request, services, topic, "Peek messages on a partitioned topic is not allowed"
     )
     await loaded.subscribing.create(name, from_earliest=True)
-    cursor = loaded.part(StoredSubscriptions).named(name).cursor
+    cursor = loaded.part(PersistentSubscriptions).named(name).cursor
     found = (
         await nth_in_backlog(loaded.managed_ledger.reader, cursor, number) if number > 0 else None
     )
@@ -187,7 +187,7 @@ async def analyze_backlog(request: Request, topic: TopicArg, services: ServicesA
         "Analyze backlog on a partitioned topic is not allowed, please try do it on specific topic "
         "partition",
     )
-    subscription = loaded.part(StoredSubscriptions).named(path_value(request, "subscription"))
+    subscription = loaded.part(PersistentSubscriptions).named(path_value(request, "subscription"))
     scan = await scan_backlog(loaded.managed_ledger.reader, subscription.cursor)
     return Json(
         {

@@ -21,7 +21,7 @@ from geminga_broker.admin.serving import to_each, to_each_bundle
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Action
@@ -47,7 +47,7 @@ async def clear_backlog(
     """Have every subscription pass all there is now."""
 
     async def clear(topic: Topic) -> None:
-        for subscription in list(topic.part(StoredSubscriptions).subscriptions.values()):
+        for subscription in list(topic.part(PersistentSubscriptions).subscriptions.values()):
             await subscription.skipping.everything()
 
     return await _of_every_topic(request, services, namespace, clear)
@@ -74,7 +74,7 @@ async def unsubscribe(request: Request, namespace: NamespaceArg, services: Servi
     async def forget(topic: Topic, subscription: Subscription) -> None:
         if subscription.consumers:
             raise RestError(412, "Subscription has active connected consumers")
-        await topic.part(StoredSubscriptions).delete_subscription(subscription)
+        await topic.part(PersistentSubscriptions).delete_subscription(subscription)
 
     return await _of_every_topic(request, services, namespace, _where_named(request, forget))
 
@@ -85,7 +85,7 @@ def _where_named(request: Request, work: Callable[[Topic, Subscription], Awaitab
 
     async def on_topic(topic: Topic) -> None:
         try:
-            subscription = topic.part(StoredSubscriptions).named(name)
+            subscription = topic.part(PersistentSubscriptions).named(name)
         except SubscriptionNotFound:
             return
         await work(topic, subscription)

@@ -26,7 +26,7 @@ from geminga_broker.errors import NotAllowed, SubscriptionNotFound
 from geminga_broker.managed_ledger.browsing import batch_size_at
 from geminga_broker.managed_ledger.positions import LATEST
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
@@ -82,7 +82,7 @@ async def create_subscription(request: Request, topic: TopicArg, services: Servi
     async def create(part: TopicName) -> None:
         loaded = await topic_here(services, part, create=True)
         try:
-            is_new = await loaded.part(StoredSubscriptions).create(
+            is_new = await loaded.part(PersistentSubscriptions).create(
                 name,
                 start=None if start is None or start.position >= LATEST else start.position,
                 properties=properties,
@@ -106,7 +106,7 @@ async def delete_subscription(request: Request, topic: TopicArg, services: Servi
     async def delete(loaded: Topic, subscription: Subscription) -> None:
         if subscription.consumers and not force:
             raise RestError(412, "Subscription has active connected consumers")
-        await loaded.part(StoredSubscriptions).delete_subscription(subscription, force=force)
+        await loaded.part(PersistentSubscriptions).delete_subscription(subscription, force=force)
 
     try:
         await _of_every_partition(request, services, topic, delete)
@@ -158,7 +158,7 @@ async def expire_for_all(request: Request, topic: TopicArg, services: ServicesAr
 
     async def expire(part: TopicName) -> None:
         loaded = await topic_here(services, part)
-        for subscription in list(loaded.part(StoredSubscriptions).subscriptions.values()):
+        for subscription in list(loaded.part(PersistentSubscriptions).subscriptions.values()):
             await _expire(loaded, subscription, seconds)
 
     await to_each_partition(request, services, topic, expire)
@@ -277,7 +277,7 @@ def _on_subscription(
 
     async def on_topic(part: TopicName) -> object:
         loaded = await topic_here(services, part)
-        return await work(loaded, loaded.part(StoredSubscriptions).named(name))
+        return await work(loaded, loaded.part(PersistentSubscriptions).named(name))
 
     return on_topic
 

@@ -7,7 +7,7 @@ from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 
 # What upstream shows of a subscription that has left nothing.
@@ -20,7 +20,7 @@ async def add_earliest(stats: TopicStats, topic: Topic) -> None:
     Raises ``StorageUnavailable``.
     """
     marks: list[Position] = []
-    stored = topic.part(StoredSubscriptions).subscriptions
+    stored = topic.part(PersistentSubscriptions).subscriptions
     for name, of_subscription in stats["subscriptions"].items():
         subscription = stored.get(name)
         if subscription is None or not subscription.backlog_entries:

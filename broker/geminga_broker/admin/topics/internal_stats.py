@@ -13,7 +13,7 @@ from geminga_broker.admin.documents.internal_stats import (
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.internal_stats import LedgerStats, cursor_stats, log_stats
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
 
@@ -25,7 +25,7 @@ def internal_stats(
 ) -> Document:
     """The internal stats of ``topic``, with those ledgers' ``metadata`` and the ledger into
     which it is ``compacted``."""
-    stored = topic.find(StoredSubscriptions)
+    stored = topic.find(PersistentSubscriptions)
     if stored is None:
         return volatile_document()
     subscriptions = {

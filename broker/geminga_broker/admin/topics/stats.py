@@ -20,16 +20,16 @@ from geminga_broker.admin.topics.key_shared_stats import add_key_shared
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.dispatch_throttle import Stalls
-from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
-from geminga_broker.subscriptions.rate_limiter import LimitOf
+from geminga_broker.subscriptions.dispatch.dispatch_throttle import Stalls
+from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeySharedDispatcher
+from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.backlog import Backlog
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
-from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
-from geminga_broker.topics.producing.deduplication import TopicDeduplication
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
@@ -76,7 +76,7 @@ def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStat
 def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
     """What only a topic with a log has."""
     subscriptions = stats["subscriptions"]
-    for name, subscription in topic.part(StoredSubscriptions).subscriptions.items():
+    for name, subscription in topic.part(PersistentSubscriptions).subscriptions.items():
         _add_kept(subscriptions[name], subscription, query)
     stats["storageSize"] = topic.managed_ledger.chain.total_bytes
     stats["delayedMessageIndexSizeInBytes"] = sum(
@@ -114,7 +114,7 @@ def _replicator(replicator: Replicator, inbound: Producer | None) -> ReplicatorS
 
 def _add_volatile(stats: TopicStats, topic: Topic) -> None:
     """What only a topic without a log has."""
-    for name, subscription in topic.part(VolatileSubscriptions).subscriptions.items():
+    for name, subscription in topic.part(NonPersistentSubscriptions).subscriptions.items():
         of_subscription, active = stats["subscriptions"][name], subscription.active
         of_subscription["activeConsumerName"] = active.name if active else None
         of_subscription["isDurable"] = of_subscription["durable"] = False

@@ -14,7 +14,7 @@ import mmh3
 
 from geminga_broker.errors import ConsumerNotAssigned
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.distribution.key_shared_policy import HashRange
+from geminga_broker.subscriptions.decisions.key_shared_policy import HashRange
 
 HASHES = 65_536
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import mmh3
 
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.distribution.key_shared_policy import HashRange
+from geminga_broker.subscriptions.decisions.key_shared_policy import HashRange
 
 # subscriptionKeySharedConsistentHashingReplicaPoints
 POINTS_PER_CONSUMER = 100

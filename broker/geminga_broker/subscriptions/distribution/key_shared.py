@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.distribution.draining import Draining, Held
+from geminga_broker.subscriptions.decisions.key_shared_policy import HashRange, KeySharedPolicy
+from geminga_broker.subscriptions.distribution.draining_hashes import DrainingHash, DrainingHashes
 from geminga_broker.subscriptions.distribution.hash_ranges import HashRanges
 from geminga_broker.subscriptions.distribution.hash_ring import HashRing
 from geminga_broker.subscriptions.distribution.key_hashes import UNKNOWN, KeyHashes
-from geminga_broker.subscriptions.distribution.key_shared_policy import HashRange, KeySharedPolicy
 from geminga_broker.subscriptions.distribution.keyed_replay import KeyedReplay
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 from geminga_protocol.pulsar.enums import KeySharedMode
@@ -39,7 +39,7 @@ class Receivers(dict[int, Consumer | None]):
     many as there are hashes at most.
     """
 
-    def __init__(self, keys: KeySelector, draining: Draining) -> None:
+    def __init__(self, keys: KeySelector, draining: DrainingHashes) -> None:
         super().__init__()
         self._keys = keys
         self._draining = draining
@@ -80,7 +80,7 @@ class KeySharedDistribution:
         self.due = ReplayQueue()
         self._is_done = is_done
         self._hashes = KeyHashes(self.keys.hash_of)
-        self._draining = Draining()
+        self._draining = DrainingHashes()
         self._receivers = Receivers(self.keys, self._draining)
         self._receiver = self._receivers.__getitem__
 
@@ -240,7 +240,7 @@ class KeySharedDistribution:
         """The hashes of the keys that ``consumer`` gets."""
         return self.keys.ranges_of(consumer)
 
-    def draining_of(self, consumer: Consumer) -> dict[int, Held]:
+    def draining_of(self, consumer: Consumer) -> dict[int, DrainingHash]:
         """The hashes that are another's by now, but of which ``consumer`` still holds entries."""
         draining = self._draining.hashes
         return {

@@ -11,7 +11,7 @@ from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.subscribing import SUBSCRIBE_FREELY
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
-from geminga_broker.topics.consuming.admission import Admission
+from geminga_broker.topics.decisions.consumer_admission import ConsumerAdmission
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_runtime.clock import Clock
@@ -135,11 +135,11 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
         super().__init__(topic, services)
         self.subscriptions: dict[str, SubscriptionT] = {}
         self._clock: Clock = services.clock
-        self._admission = Admission(str(topic.name), SUBSCRIBE_FREELY)
+        self._admission = ConsumerAdmission(str(topic.name), SUBSCRIBE_FREELY)
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Hold new consumers to these policies."""
-        self._admission.policies = policies.subscribing
+        self._admission.apply(policies.subscribing)
 
     def _check_consumers(self, request: SubscribeRequest, of_subscription: int) -> None:
         """Raise ``ConsumerBusy`` where the topic, or its subscription with ``of_subscription``

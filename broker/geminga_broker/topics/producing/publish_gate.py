@@ -20,9 +20,10 @@ from geminga_broker.managed_ledger.append_request import (
 )
 from geminga_broker.managed_ledger.payloads import is_encrypted
 from geminga_broker.policies.publishing import PUBLISH_FREELY, PublishPolicies
+from geminga_broker.topics.decisions.publish_rate import PublishRate
 from geminga_broker.topics.part import Step, TopicPart
-from geminga_broker.topics.producing.producers import Producer, Producers
-from geminga_broker.topics.producing.publish_rate import PublishRate
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.producers import Producers
 from geminga_runtime.clock import Clock
 
 

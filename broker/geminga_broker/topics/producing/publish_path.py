@@ -16,13 +16,14 @@ from geminga_broker.managed_ledger.append_request import AppendRequest, Publishe
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.managed_ledger.write_latency import WriteLatency
 from geminga_broker.policies.effective import EffectivePolicies
-from geminga_broker.subscriptions.volatile_subscription import NOWHERE
+from geminga_broker.subscriptions.non_persistent_subscription import NOWHERE
+from geminga_broker.topics.decisions.sequence_ids import NO_SEQUENCE_ID
 from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
 from geminga_broker.topics.producing.internal_publisher import InternalPublisher
-from geminga_broker.topics.producing.producers import Producer, Producers
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.producers import Producers
 from geminga_broker.topics.producing.publish_gate import PublishGate
-from geminga_broker.topics.producing.replicated import ReplicatorProducer, take_positions
-from geminga_broker.topics.producing.sequence_ids import NO_SEQUENCE_ID
+from geminga_broker.topics.producing.replicator_producer import ReplicatorProducer, take_positions
 from geminga_broker.topics.producing.topic_epoch import TopicEpoch
 
 # Where upstream keeps the epoch, among the properties of the log.

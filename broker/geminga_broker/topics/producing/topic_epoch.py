@@ -12,7 +12,8 @@ from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.errors import BrokerError, ProducerFenced
-from geminga_broker.topics.producing.producers import Producer, Producers
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.producers import Producers
 from geminga_protocol.pulsar.enums import AccessMode
 
 NO_EPOCH = -1

@@ -14,7 +14,7 @@ from geminga_broker.managed_ledger.retention import FOR_EVER, KEEP_NOTHING
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
@@ -156,7 +156,7 @@ async def trim(topic: Topic) -> None:
 async def attached(
     topic: Topic, session: NotedSession, request: SubscribeRequest = READER
 ) -> tuple[Subscription, Consumer]:
-    subscription = await topic.part(StoredSubscriptions).subscribe(request)
+    subscription = await topic.part(PersistentSubscriptions).subscribe(request)
     consumer = consumer_of(session, reads_compacted=request.reads_compacted)
     subscription.connected(consumer)
     subscription.flow(consumer, 1000)

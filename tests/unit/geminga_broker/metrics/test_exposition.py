@@ -35,8 +35,8 @@ from geminga_broker.metrics.snapshot import (
     TopicSnapshot,
 )
 from geminga_broker.schemas.counts import NamespaceCounts, Operation
-from geminga_broker.subscriptions.dispatch_throttle import Stalls
-from geminga_broker.subscriptions.rate_limiter import LimitOf
+from geminga_broker.subscriptions.dispatch.dispatch_throttle import Stalls
+from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
 from geminga_server.connection_limits import Limit
 from geminga_server.metrics.exposition import SAMPLES_PER_PIECE
 

@@ -28,7 +28,7 @@ from geminga_broker.managed_ledger.retention import FOR_EVER
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_ledger import Ledgers
@@ -65,7 +65,7 @@ class Reading:
         request = SubscribeRequest(name, kind, starts_at_earliest=True)
         come: list[tuple[Subscription, Consumer, NotedSession]] = []
         for number in range(count):
-            subscription = await self.topic.part(StoredSubscriptions).subscribe(request)
+            subscription = await self.topic.part(PersistentSubscriptions).subscribe(request)
             session = NotedSession()
             consumer = consumer_of(session, f"c{number}")
             subscription.connected(consumer)

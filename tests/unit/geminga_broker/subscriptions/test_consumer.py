@@ -13,7 +13,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
 from geminga_broker.managed_ledger.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import DELIVERY_BYTES_MAX, Consumer
-from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.decisions.redelivery_counts import RedeliveryCounts
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_broker_entry, encode_payload
 

@@ -12,7 +12,7 @@ from geminga_broker.errors import TopicNotFound
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
@@ -60,13 +60,13 @@ async def topic(topics: TopicDirectory) -> Topic:
 
 
 def backlog(topic: Topic, name: str = "s") -> int:
-    return topic.part(StoredSubscriptions).named(name).cursor.backlog_entries
+    return topic.part(PersistentSubscriptions).named(name).cursor.backlog_entries
 
 
 async def connected(topic: Topic, name: str = "s") -> tuple[Subscription, NotedSession]:
     session = NotedSession()
     request = SubscribeRequest(name, SubscriptionType.SHARED)
-    subscription = await topic.part(StoredSubscriptions).subscribe(request)
+    subscription = await topic.part(PersistentSubscriptions).subscribe(request)
     consumer = consumer_of(session)
     subscription.connected(consumer)
     subscription.flow(consumer, 100)
@@ -87,7 +87,7 @@ async def test_subscriptions_are_made_where_they_are_asked_to_begin(
         answer = await client.put(f"{T}/subscription/{name}?replicated=true", json=body)
         assert answer.status_code == 204
         assert backlog(topic, name) == left
-        assert topic.part(StoredSubscriptions).named(name).cursor.is_replicated
+        assert topic.part(PersistentSubscriptions).named(name).cursor.is_replicated
     assert (await client.get(f"{T}/subscriptions")).json() == ["s", *bodies]
     assert (await client.get(f"{T}/subscription/fourth/properties")).json() == {"a": "b"}
     again = await client.put(f"{T}/subscription/latest")
@@ -184,7 +184,7 @@ async def test_messages_expire_by_age_and_by_position(
     await client.post(f"{T}/subscription/s/expireMessages", json={**body, "entryId": 6})
     assert backlog(topic) == 4
     assert (await client.post(f"{T}/all_subscription/expireMessages/30")).status_code == 204
-    skipping = topic.part(StoredSubscriptions).named("s").skipping
+    skipping = topic.part(PersistentSubscriptions).named("s").skipping
     assert (backlog(topic), skipping.expired) == (0, 10)
     assert skipping.last_expired_ms > 0
     nothing = await client.post(f"{T}/subscription/s/expireMessages/1")
@@ -216,7 +216,9 @@ async def test_a_cursor_is_reset_into_a_batch(
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]
     body = {"ledgerId": ledger_id, "entryId": entry_id, **more}
     assert (await client.post(f"{T}/subscription/s/resetcursor", json=body)).status_code == 204
-    assert topic.part(StoredSubscriptions).named("s").mark_delete == Position(ledger_id, first - 1)
+    assert topic.part(PersistentSubscriptions).named("s").mark_delete == Position(
+        ledger_id, first - 1
+    )
     subscription, _ = await connected(topic)
     assert subscription.consumers[0].unacknowledged == messages_left
 
@@ -234,7 +236,7 @@ async def test_the_brokers_own_properties_are_neither_shown_nor_touched(
     client: httpx.AsyncClient, topic: Topic
 ) -> None:
     own = {"#pulsar.internal.a": "kept"}
-    cursor = topic.part(StoredSubscriptions).named("s").cursor
+    cursor = topic.part(PersistentSubscriptions).named("s").cursor
     await cursor.change_properties(own)
     answer = await client.put(
         f"{T}/subscription/s/properties", json={"x": "y", "#pulsar.internal.a": "lost"}

@@ -16,9 +16,9 @@ from geminga_broker.admin.documents.topic_stats import (
 )
 from geminga_broker.admin.topics.key_shared_stats import add_key_shared
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT
+from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.distribution.hash_ring import HASHES
-from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT
-from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 
 
 def stats_of(dispatcher: KeySharedDispatcher) -> SubscriptionStats:

@@ -14,7 +14,7 @@ from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.admin.topics.stats import topic_stats
 from geminga_broker.metrics.collector import topic_snapshot
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.rate_limiter import LimitOf
+from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance

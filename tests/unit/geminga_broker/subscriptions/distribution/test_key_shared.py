@@ -7,10 +7,10 @@ from tests.unit.geminga_broker.clients_and_logs import KeyedLog, NotedSession, c
 
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, EntryId
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT
 from geminga_broker.subscriptions.distribution import key_shared
 from geminga_broker.subscriptions.distribution.hash_ring import ring_hash
 from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistribution
-from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT
 
 KEYS = "abcdefgh"
 LOG = KeyedLog(KEYS, (1, 100))

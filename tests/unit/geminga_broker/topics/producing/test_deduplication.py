@@ -25,12 +25,9 @@ from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.producing.deduplication import (
-    CURSOR_NAME,
-    UNKNOWN_REASON,
-    TopicDeduplication,
-)
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.deduplication import CURSOR_NAME, UNKNOWN_REASON
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType

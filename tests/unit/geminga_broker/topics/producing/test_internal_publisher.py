@@ -16,7 +16,7 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing import internal_publisher
-from geminga_broker.topics.producing.deduplication import TopicDeduplication
+from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType

@@ -10,7 +10,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 
 from geminga_broker.errors import BrokerError, ProducerFenced
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.producing.publish_path import EPOCH_PROPERTY
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.topic_names import TopicName

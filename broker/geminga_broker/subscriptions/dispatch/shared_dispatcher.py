@@ -1,0 +1,87 @@
+"""Shared subscriptions: sends each entry to one of many consumers, which ``SharedDistribution``
+chooses."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, EntryId
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.dispatch.cursor_reader import RUN_ENTRIES_MAX
+from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
+from geminga_broker.subscriptions.distribution.shared import TURN_MESSAGES_MAX, SharedDistribution
+
+
+class SharedDispatcher(TrackingDispatcher):
+    """Spreads entries over all consumers that have permits."""
+
+    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
+        super().__init__(managed_ledger, cursor)
+        self._distribution = self._shared = SharedDistribution(self.consumers)
+
+    def dispatch(self) -> None:
+        """Send what can be sent: replays first, then new entries."""
+        shared, reader = self._shared, self.reader
+        if shared.chunks.waiting:
+            self._send_waiting_chunks()
+        while self._may_send():
+            consumer = shared.next_consumer()
+            if consumer is None:
+                return
+            if reader.has_due:
+                shared.let_wait(self._take_due())
+            if shared.replay:
+                is_served = self._replay_turn(consumer, shared.replay, TURN_MESSAGES_MAX)
+            else:
+                is_served = self._dispatch_new(consumer)
+            if not is_served:
+                # With single messages this follows each of them: every second consumer would go
+                # without for ever.
+                shared.keep_turn(consumer)
+                return
+
+    def _send_waiting_chunks(self) -> None:
+        chunks = self._shared.chunks
+        for consumer, queue in list(chunks.waiting.items()):
+            chunks.served = consumer
+            while queue and consumer.can_take and self._may_send():
+                if not self._replay_turn(consumer, queue, RUN_ENTRIES_MAX):
+                    break
+            if not queue:
+                del chunks.waiting[consumer]
+        chunks.served = None
+
+    def _dispatch_new(self, consumer: Consumer) -> bool:
+        """Send ``consumer`` new entries while its turn lasts; False when no more can be read now,
+        or they must wait."""
+        if not self._shared.may_read_on:
+            return False
+        found = self.reader.next_run(TURN_MESSAGES_MAX)
+        if found is None:
+            return False
+        ledger_id, run = found
+        if self._throttle is None:
+            used = self._send_turn(consumer, ledger_id, run)
+        else:
+            used = self._send_slowly(ledger_id, run, partial(self._send_turn, consumer, ledger_id))
+        if not used:
+            return False
+        consumer.note_time()
+        self.entries_sent += used
+        self.reader.advance(ledger_id, run, used)
+        return True
+
+    def _send_turn(self, consumer: Consumer, ledger_id: int, run: list[Entry]) -> int:
+        """Send ``consumer`` entries of ``run`` while its turn lasts; how many it used."""
+        to_send = self.cursor.acknowledged.still_open(ledger_id, run)
+        sent = self._send_run(consumer, ledger_id, to_send, TURN_MESSAGES_MAX)
+        return len(run) if sent == len(to_send) else run.index(to_send[sent])
+
+    def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
+        """Who gets an entry that has to be looked at: it may be a chunk."""
+        taker = self._shared.taker(consumer, position, payload)
+        if taker is not None and taker is not consumer:
+            taker.note_time()
+        return taker

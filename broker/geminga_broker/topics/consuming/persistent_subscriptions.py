@@ -1,0 +1,353 @@
+"""The subscriptions of a topic that keeps its messages: how they come, are found, and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from geminga_broker.errors import ConsumerBusy, SubscriptionNotFound, TopicFenced
+from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.chain import LedgerChain
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.positions import EARLIEST, LATEST, Entry, Position
+from geminga_broker.policies.dispatching import DISPATCH_FREELY, DispatchPolicies
+from geminga_broker.policies.effective import EffectivePolicies
+from geminga_broker.policies.expiry import Expiry
+from geminga_broker.policies.inactivity import Inactivity
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
+from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.topics.consuming.dispatch_limiters import DispatchLimiters
+from geminga_broker.topics.consuming.subscription_registry import SubscriptionRegistry
+from geminga_broker.topics.decisions.consumer_admission import (
+    check_durability,
+    check_name,
+    check_stored_name,
+)
+from geminga_broker.topics.part import OwningTopic, TopicServices
+from geminga_broker.topics.topic_compaction import (
+    TopicCompaction,
+    check_read_compacted,
+    check_subscription,
+)
+from geminga_server.metrics import Meter
+
+
+def _first_wanted(request: SubscribeRequest, chain: LedgerChain) -> Position:
+    """The first entry that is wanted of a subscription that is new; for one that is beyond the end,
+    as the latest is, the initial position counts, as upstream has it."""
+    start = request.start_position
+    if start is not None and start <= chain.last_confirmed:
+        return start
+    return EARLIEST if request.starts_at_earliest else LATEST
+
+
+def _reads_from(subscription: Subscription) -> Position:
+    dispatcher = subscription.dispatcher
+    if dispatcher is None or not dispatcher.consumers:
+        return subscription.mark_delete
+    return dispatcher.wanted_from
+
+
+class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
+    """The subscriptions of a topic with a log; each has a cursor."""
+
+    __slots__ = (
+        "_broker_limiter",
+        "_changing",
+        "_factory",
+        "_is_closed",
+        "_throttling",
+        "_topic_name",
+        "entry_meter",
+    )
+
+    has_backlog = True
+
+    def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
+        super().__init__(topic, services)
+        # Entries appended, entries sent to consumers, and how many of these were read from bookies.
+        self.entry_meter = Meter(services.clock.monotonic(), 0, 0, 0)
+        self._topic_name = str(topic.name)
+        self._is_closed = False
+        self._factory = services.factory
+        self._broker_limiter = services.broker_limiter
+        self._throttling: DispatchLimiters | None = None  # most topics have no limit
+        # Guards which subscriptions exist while one is being created or deleted; None before that.
+        self._changing: asyncio.Lock | None = None
+
+    def apply(self, policies: EffectivePolicies) -> None:
+        """Hold present and new subscriptions to these policies."""
+        super().apply(policies)
+        self._throttle(policies.dispatching)
+        for subscription in self.subscriptions.values():
+            subscription.hold_back(policies.delayed)
+            subscription.membership.limit(policies.unacknowledged)
+
+    def _throttle(self, policies: DispatchPolicies) -> None:
+        is_limited = policies != DISPATCH_FREELY or self._broker_limiter is not None
+        if self._throttling is None and is_limited:
+            self._throttling = DispatchLimiters(self._topic, self._clock, self._broker_limiter)
+        if self._throttling is not None:
+            self._throttling.follow(policies, list(self.subscriptions.values()))
+
+    @property
+    def failover_delay_s(self) -> float:
+        """How long after a change of the active consumer the next one is sent messages."""
+        return self._topic.policies.subscribing.failover_delay_s
+
+    # Events of the topic
+
+    async def adopt(self, cursor: Cursor) -> None:
+        """A cursor that no other part claims is a subscription's."""
+        await self._add(cursor)
+
+    def cursors(self) -> list[Cursor]:
+        """The cursors of all subscriptions."""
+        return [each.cursor for each in self.subscriptions.values()]
+
+    def reads_from(self) -> Position | None:
+        """Where the slowest subscription reads."""
+        return min(map(_reads_from, self.subscriptions.values()), default=None)
+
+    def run_appended(
+        self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
+    ) -> None:
+        """Let every subscription dispatch the run."""
+        del ledger_id, entries, batch
+        for subscription in self.subscriptions.values():
+            subscription.entries_available()
+
+    async def expire(self, expiry: Expiry) -> None:
+        """Let every subscription pass messages that are too old. Raises ``StorageUnavailable``."""
+        for subscription in list(self.subscriptions.values()):
+            if self.subscriptions.get(subscription.name) is subscription:
+                await subscription.expire(expiry)
+
+    def cursors_moved(self) -> None:
+        """Consumers no longer hold what was passed, and have room for more."""
+        for subscription in self.subscriptions.values():
+            subscription.skip_acknowledged()
+            subscription.entries_available()
+
+    def terminated(self) -> None:
+        """Tell the consumers of subscriptions that have acknowledged everything."""
+        for subscription in self.subscriptions.values():
+            subscription.tell_end()
+
+    def is_used(self, rule: Inactivity) -> bool:
+        """Whether a subscription exists, or is being created or deleted. Where the rule deletes
+        topics with subscriptions, only one with a backlog keeps the topic."""
+        if self._changing is not None and self._changing.locked():
+            return True
+        if rule.takes_subscriptions:
+            return any(each.backlog_entries for each in self.subscriptions.values())
+        return bool(self.subscriptions)
+
+    def tick(self, now_s: float, period_s: float) -> None:
+        """Compute the rates of consumers, of entries, and of expired messages."""
+        super().tick(now_s, period_s)
+        subscriptions = self.subscriptions.values()
+        self.entry_meter.tick(
+            now_s,
+            self._topic.managed_ledger.entries_added,
+            sum(each.membership.entries_sent for each in subscriptions),
+            sum(each.membership.entries_fetched for each in subscriptions),
+        )
+        for each in subscriptions:
+            each.tick(now_s, period_s)
+
+    # Creating subscriptions
+
+    async def _add(self, cursor: Cursor) -> Subscription:
+        topic, policies = self._topic, self._topic.policies
+        await topic.enter_cursor(cursor)
+        subscription = Subscription(
+            self,
+            str(topic.name),
+            topic.name.partition_index,
+            topic.managed_ledger,
+            cursor,
+            self._clock,
+            topic.part(TopicCompaction).view,
+        )
+        subscription.membership.limit(policies.unacknowledged)
+        subscription.hold_back(policies.delayed)
+        if self._throttling is not None:
+            self._throttling.hold(subscription)
+        cursor.on_ledger_left = subscription.passed_ledger
+        self.subscriptions[cursor.name] = subscription
+        return subscription
+
+    def _change(self) -> asyncio.Lock:
+        if self._changing is None:
+            self._changing = asyncio.Lock()
+        return self._changing
+
+    async def subscribe(self, request: SubscribeRequest) -> Subscription:
+        """The subscription, new or known, ready for one more consumer."""
+        request.check()
+        check_subscription(request.subscription)
+        if request.reads_compacted:
+            check_read_compacted(request.type)
+        self._check_name(request.subscription)
+        self._admission.check(request, self._clock.monotonic())
+        while True:
+            self._topic.check_open()
+            subscription = self.subscriptions.get(request.subscription)
+            if subscription is None:
+                subscription = await self._made(request)
+            try:
+                is_ready = await self._admit(request, subscription)
+            except BaseException:
+                subscription.end_if_deserted()
+                raise
+            if is_ready:
+                if request.reads_compacted:
+                    chain = self._topic.managed_ledger.chain
+                    subscription.read_compacted(first=_first_wanted(request, chain))
+                return subscription
+
+    def _check_name(self, name: str) -> None:
+        check_name(name, is_reserved=self._topic.claims(name))
+
+    async def _made(self, request: SubscribeRequest) -> Subscription:
+        async with self._change():
+            self._topic.check_open()
+            present = self.subscriptions.get(request.subscription)
+            return await self._create(request) if present is None else present
+
+    async def _admit(self, request: SubscribeRequest, subscription: Subscription) -> bool:
+        """Make room for one more consumer; False where the subscription was deleted meanwhile."""
+        check_durability(
+            is_durable=subscription.cursor.is_durable, wants_durable=request.is_durable
+        )
+        await self._ask_namesakes(request, subscription)
+        await subscription.admit(request.type, request.key_shared)
+        # While it was waited for, the topic may have been closed, the subscription deleted.
+        self._topic.check_open()
+        if self.subscriptions.get(request.subscription) is not subscription:
+            return False
+        self._check_consumers(request, len(subscription.consumers))
+        return True
+
+    async def _ask_namesakes(self, request: SubscribeRequest, subscription: Subscription) -> None:
+        """Where there is no more room: a consumer of the same name, whose client is gone without a
+        word, makes room for the one that comes back."""
+        try:
+            self._check_consumers(request, len(subscription.consumers))
+        except ConsumerBusy:
+            for each in list(subscription.consumers):
+                if each.name == request.consumer.name and not await each.session.is_alive():
+                    await subscription.disconnect(each)
+
+    async def _create(self, request: SubscribeRequest) -> Subscription:
+        self._admission.check_use(is_durable=request.is_durable)
+        self._admission.check_subscriptions(len(self.subscriptions))
+        self._check_consumers(request, 0)
+        chain = self._topic.managed_ledger.chain
+        if request.is_durable:
+            check_stored_name(request.subscription)
+            await self._topic.managed_ledger.begin()
+            at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
+            cursor = await self._factory.create_cursor(
+                self._topic.managed_ledger.name, request.subscription, chain, at, request.properties
+            )
+        else:
+            at = chain.previous_of(chain.readable_from(_first_wanted(request, chain)))
+            cursor = self._factory.volatile_cursor(request.subscription, chain, at)
+        return await self._add(cursor)
+
+    async def create(
+        self,
+        name: str,
+        *,
+        from_earliest: bool = False,
+        start: Position | None = None,
+        properties: Mapping[str, str] | None = None,
+        is_replicated: bool = False,
+    ) -> bool:
+        """Make a durable subscription without a consumer; whether it was made, not known before.
+
+        Its first message is the one at ``start``, else the next one to be published, or the oldest
+        (``from_earliest``).
+        """
+        check_subscription(name)
+        async with self._change():
+            self._topic.check_open()
+            if name in self.subscriptions:
+                return False
+            self._check_name(name)
+            check_stored_name(name)
+            self._admission.check_subscriptions(len(self.subscriptions))
+            await self._topic.managed_ledger.begin()
+            chain = self._topic.managed_ledger.chain
+            at = chain.before_first if from_earliest else chain.last_confirmed
+            if start is not None:
+                at = chain.previous_of(chain.readable_from(start))
+            cursor = await self._factory.create_cursor(
+                self._topic.managed_ledger.name,
+                name,
+                chain,
+                at,
+                properties or {},
+                is_replicated=is_replicated,
+            )
+            await self._add(cursor)
+            return True
+
+    def named(self, name: str) -> Subscription:
+        """The subscription of this name. Raises ``SubscriptionNotFound``."""
+        try:
+            return self.subscriptions[name]
+        except KeyError:
+            raise SubscriptionNotFound(name, str(self._topic.name)) from None
+
+    def subscription_left(self, subscription: Subscription) -> None:
+        """The last consumer of a subscription that is not durable has gone."""
+        if not self._is_closed and self.subscriptions.get(subscription.name) is subscription:
+            self._take_out(subscription)
+            self._topic.spawn(
+                subscription.cursor.__aexit__(None, None, None), name=f"forget {subscription.name}"
+            )
+
+    def _take_out(self, subscription: Subscription) -> None:
+        del self.subscriptions[subscription.name]
+        if self._throttling is not None:
+            self._throttling.forget(subscription)
+        self._topic.note_use()
+
+    async def delete_subscription(
+        self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
+    ) -> None:
+        """Forget a subscription and its cursor; ``consumer`` is the one that asks for it."""
+        async with self._change():
+            if self._is_closed:
+                raise TopicFenced(self._topic_name)
+            if self.subscriptions.get(subscription.name) is subscription:
+                subscription.give_up(consumer, force=force)
+                self._take_out(subscription)
+                try:
+                    await subscription.delete_stored()
+                finally:
+                    await subscription.cursor.__aexit__(None, None, None)
+
+    async def close(self) -> None:
+        """Write what is not yet written, and close the cursors."""
+        async with self._change():
+            self._is_closed = True
+            if self._throttling is not None:
+                for each in self.subscriptions.values():
+                    self._throttling.forget(each)
+                self._throttling.close()
+            await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
+
+    def release(self) -> None:
+        """The topic is closed: keep no subscriptions, which know this, so that all is freed."""
+        self.subscriptions.clear()
+
+    async def delete(self) -> None:
+        """Forget all cursors for good; nobody comes any more."""
+        async with self._change():
+            for subscription in list(self.subscriptions.values()):
+                await subscription.delete_stored()
