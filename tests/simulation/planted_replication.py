@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
 import pytest
-from geminga_broker.topics.producing.producer import Producer
 
 from geminga_broker.errors import BrokerError
 from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_one, payload_of
@@ -23,6 +22,7 @@ from geminga_broker.topics.decisions.sequence_ids import Verdict
 from geminga_broker.topics.decisions.source_positions import SourcePositions
 from geminga_broker.topics.part import Step
 from geminga_broker.topics.producing import publish_gate
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.producing.replicator_producer import ReplicatorProducer
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_protocol.pulsar import api_pb2 as api

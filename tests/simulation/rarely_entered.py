@@ -138,7 +138,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.sessions.liveness:Liveness._check_answering:except TimeoutError",
         "geminga_broker.sessions.publishing:ProducerCommands._append:except BrokerError",
         "geminga_broker.sessions.requests:Requests._run:except TimeoutError",
-        "geminga_broker.subscriptions.cursor_moves.acknowledger:Acknowledger.upto:raise InvalidRequest",
+        "geminga_broker.subscriptions.cursor_moves.acknowledger:Acknowledger.upto:raise InvalidRequest",  # noqa: E501
         "geminga_broker.subscriptions.non_persistent_subscription:NonPersistentSubscription.check:raise ConsumerBusy (2)",  # noqa: E501
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",

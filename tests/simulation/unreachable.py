@@ -173,7 +173,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check": CONFIG,
     "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_consumers:raise ConsumerBusy": CONFIG,  # noqa: E501
     "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_consumers:raise ConsumerBusy (2)": CONFIG,  # noqa: E501
-    "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_subscriptions": CONFIG,
+    "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_subscriptions": CONFIG,  # noqa: E501
     "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_use": CONFIG,
     "geminga_broker.topics.consuming.non_persistent_subscriptions": MISUSE,
     "geminga_broker.topics.producing.deduplication:Deduplication._replay": WIRE,
@@ -288,7 +288,7 @@ REACHED: frozenset[str] = frozenset(
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
         "geminga_broker.topic_policies.store:TopicPolicyStore.delete:except NamespaceNotFound",
-        "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check:raise NotAllowed (2)",
+        "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check:raise NotAllowed (2)",  # noqa: E501
         "geminga_broker.topics.topic_schemas:TopicSchemas.admit_producer:raise IncompatibleSchema (2)",  # noqa: E501
         "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
         "geminga_cluster.partitioned_topics:PartitionedTopics.delete:except NodeMissing",

@@ -119,7 +119,7 @@ class Membership:
         if self.dispatcher is not None:
             self._entries_sent_before += self.dispatcher.entries_sent
             self._entries_fetched_before += self.dispatcher.reader.entries_fetched
-            self.dispatcher.reader.let_go()
+            self.dispatcher.reader.drop_read_ahead()
             if self._limiters:
                 # Or a rate limiter would still call it.
                 self.dispatcher.pass_through((), self._counting)

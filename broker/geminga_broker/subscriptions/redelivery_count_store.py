@@ -1,8 +1,9 @@
-"""Keeps a subscription's redelivery counts with its cursor, so that they outlive its broker.
+"""Stores a subscription's redelivery counts with its cursor, so that they outlive the broker.
 
-They ride along with whatever the cursor writes; where nothing is acknowledged, they are written by
-themselves, once in a while. A broker that is killed forgets what was counted since, no more:
-the next one's counts are right or a little lower. Closing a topic in good order forgets nothing.
+The counts are part of whatever the cursor writes. If no acknowledgement makes the cursor write,
+they are written now and then by themselves. A broker that crashes loses only what was counted since
+then: the next owner's counts are right, or a little too low. Closing a topic in good order loses
+nothing.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from geminga_protocol.records.redelivery_counts import (
 
 
 def has_stored_counts(cursor: Cursor) -> bool:
-    """Whether any counts are kept with ``cursor``."""
+    """Whether redelivery counts are stored with ``cursor``."""
     return any(map(is_of_redelivery_counts, cursor.position_properties))
 
 
 class RedeliveryCountStore:
-    """The redelivery counts of ``cursor``'s subscription, those of the owner before among them."""
+    """The redelivery counts of ``cursor``'s subscription, beginning with the stored ones."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.counts = RedeliveryCounts()
         self._cursor = cursor
         self._timer: asyncio.TimerHandle | None = None
         if self._is_on and cursor.position_properties:
-            kept = runs_of_properties(cursor.position_properties)
-            self.counts.restore(kept, cursor.chain, cursor.acknowledged)
+            stored = runs_of_properties(cursor.position_properties)
+            self.counts.restore(stored, cursor.chain, cursor.acknowledged)
+        # Set after restoring, which is no change to be written.
         self.counts.on_changed = self._changed
 
     @property
@@ -40,7 +42,8 @@ class RedeliveryCountStore:
         return self._cursor.is_durable and self._cursor.config.cursor_redelivery_counts
 
     def _changed(self) -> None:
-        """For each entry that is given back: so there is one timer for all of a moment."""
+        """Start the timer of the next write. HOT: called for each entry that is given back, so one
+        timer serves all changes until it fires."""
         if self._timer is None and self._cursor.is_durable:
             loop = asyncio.get_running_loop()
             delay_s = self._cursor.config.cursor_redelivery_delay_s
@@ -52,35 +55,33 @@ class RedeliveryCountStore:
             self._cursor.changed()
 
     def refresh(self) -> bool:
-        """Let the cursor's next write have the counts as they are now; whether that is news."""
+        """Let the cursor's next write have the present counts; False if it has them already."""
         self.counts.forget_passed(self._cursor.mark_delete)
-        kept = properties_of_runs(self.counts.runs()) if self._is_on else {}
-        return _replace(self._cursor, kept)
+        counts = properties_of_runs(self.counts.runs()) if self._is_on else {}
+        # The cursor's other properties, of deduplication for example, stay as they are.
+        properties = self._cursor.position_properties
+        others = {
+            name: value for name, value in properties.items() if not is_of_redelivery_counts(name)
+        }
+        renewed = {**others, **counts}
+        if renewed == properties:
+            return False
+        self._cursor.position_properties = renewed
+        return True
 
     def moved(self) -> None:
-        """Everything is read anew: nothing was given back yet."""
+        """Drop all counts: the cursor was reset."""
         self.counts.clear()
         self.stop()
         self.refresh()
 
     def finish(self) -> None:
-        """Before the cursor is closed, which writes it."""
+        """Let the last write have the present counts: the cursor is about to be closed."""
         self.stop()
         self.refresh()
 
     def stop(self) -> None:
-        """Write nothing any more."""
+        """Do not write by timer any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _replace(cursor: Cursor, kept: dict[str, int]) -> bool:
-    """Put ``kept`` in the place of the counts among the cursor's properties, where it differs."""
-    properties = cursor.position_properties
-    others = {name: properties[name] for name in properties if not is_of_redelivery_counts(name)}
-    renewed = {**others, **kept}
-    if renewed == properties:
-        return False
-    cursor.position_properties = renewed
-    return True

@@ -1,6 +1,6 @@
-"""What consumers acknowledge: the cursor moves, consumers forget, the blocked go on.
+"""Acknowledgements by consumers: the cursor moves, and the consumers have room for more.
 
-Ids come from clients: unknown ones, and those acknowledged already, change nothing.
+Ids come from clients: unknown ones, and entries that are acknowledged already, change nothing.
 """
 
 from __future__ import annotations
@@ -21,78 +21,79 @@ MANY_IDS_MIN = 8
 
 
 class Acknowledger:
-    """Acknowledgements of the consumers in ``membership``, kept by ``cursor``."""
+    """Applies the acknowledgements of the consumers in ``membership`` to ``cursor``."""
 
     __slots__ = ("_clock", "_cursor", "_membership", "last_ms")
 
     def __init__(self, cursor: Cursor, membership: Membership, clock: Clock) -> None:
+        # When a consumer last acknowledged, Unix time; 0: never since the topic was loaded.
         self.last_ms = 0
         self._cursor = cursor
         self._membership = membership
         self._clock = clock
 
+    @property
+    def _tracker(self) -> Dispatcher | None:
+        """The dispatcher, if it tracks single entries."""
+        kind = self._membership.type
+        return self._membership.dispatcher if kind and kind.tracks_entries else None
+
     def single(
         self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
     ) -> None:
         """Acknowledge single entries, or messages of their batches."""
-        acknowledge_in_part = self._cursor.acknowledged.acknowledge_batch_indexes
+        acknowledged = self._cursor.acknowledged
         whole: list[EntryId] = []
         completed: list[EntryId] = []
         for ledger_id, entry_id, ack_set in entries:
             if not any(ack_set):
                 whole.append((ledger_id, entry_id))
-            elif acknowledge_in_part(ledger_id, entry_id, tuple(ack_set)):
+            elif acknowledged.acknowledge_batch_indexes(ledger_id, entry_id, tuple(ack_set)):
+                # Its other messages were acknowledged before: the entry is done with.
                 completed.append((ledger_id, entry_id))
             elif self._tracker is not None:
-                self._hold_rest(Position(ledger_id, entry_id))
+                # The holder of the batch now holds the remaining messages only.
+                remaining = acknowledged.remaining_indexes(ledger_id, entry_id)
+                if remaining is not None:
+                    held = bits_set(remaining)
+                    for each in self._membership.consumers:
+                        if each.hold_only((ledger_id, entry_id), held):
+                            break
         count = self._acknowledge(whole) + len(completed)
-        self._settle(consumer, [*whole, *completed], count)
+        self._release(consumer, [*whole, *completed], count)
+        # Last, because it may write at once, and report the acknowledgement durable.
         self._cursor.changed(on_durable)
 
     def entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
-        """``single`` for whole entries without a receipt: what clients send by the thousand."""
-        self._settle(consumer, ids, self._acknowledge(ids))
+        """``single`` for whole entries without a receipt, of which clients send thousands."""
+        self._release(consumer, ids, self._acknowledge(ids))
         self._cursor.changed()
 
     def _acknowledge(self, ids: list[EntryId]) -> int:
-        """Acknowledge entries, which are sorted then; how many were not acknowledged before."""
-        ids.sort()  # they come in any order of a moment; in order, each one moves the cursor on
+        """Acknowledge entries, and sort ``ids``; return how many were not acknowledged before."""
+        # Clients acknowledge in any order. In the order of the log each entry moves the mark-delete
+        # position on, instead of leaving a hole that the next one fills.
+        ids.sort()
         acknowledged = self._cursor.acknowledged
         if len(ids) >= MANY_IDS_MIN:
             return acknowledged.acknowledge_all(ids)
         return sum(acknowledged.acknowledge(*each) for each in ids)
 
-    def _settle(self, consumer: Consumer, ids: list[EntryId], count: int) -> None:
-        """Nobody holds these any more; ``count`` of them were acknowledged just now."""
+    def _release(self, consumer: Consumer, ids: list[EntryId], count: int) -> None:
+        """Let no consumer hold these entries, of which ``count`` were newly acknowledged."""
         lets_another_go_on = False
         tracker = self._tracker
         if tracker is not None:
             unheld = consumer.forget_all(ids)
+            # A consumer may acknowledge what another holds: it had been sent to both in turn.
             for each in unheld:
-                lets_another_go_on |= self._forget_elsewhere(Position(*each))
+                for other in self._membership.consumers:
+                    if other.forget(each):
+                        if other.is_blocked_on_unacknowledged and other.unblock():
+                            lets_another_go_on = True
+                        break
             lets_another_go_on |= tracker.acknowledged_all(ids, unheld)
-        self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
-
-    @property
-    def _tracker(self) -> Dispatcher | None:
-        """The dispatcher, where it tracks single entries."""
-        kind = self._membership.type
-        return self._membership.dispatcher if kind and kind.tracks_entries else None
-
-    def _hold_rest(self, position: Position) -> None:
-        """Some messages of a batch are acknowledged: who holds it holds the others only."""
-        remaining = self._cursor.acknowledged.remaining_indexes(*position)
-        if remaining is not None:
-            for consumer in self._membership.consumers:
-                if consumer.hold_only(position, bits_set(remaining)):
-                    return
-
-    def _forget_elsewhere(self, position: Position) -> bool:
-        """Whether the consumer that holds it, and was blocked, may have messages again."""
-        for other in self._membership.consumers:
-            if other.forget(position):
-                return other.is_blocked_on_unacknowledged and other.unblock()
-        return False
+        self._note(consumer, count, lets_another_go_on=lets_another_go_on)
 
     def upto(
         self,
@@ -101,10 +102,12 @@ class Acknowledger:
         ack_set: Sequence[int],
         on_durable: OnDurable | None,
     ) -> None:
-        """Acknowledge everything before ``position``, and of its own entry what ``ack_set`` leaves
-        out (all of it where that is empty). Raises ``NotAllowed`` where several consumers share
-        the messages, ``InvalidRequest`` for what lies beyond the last message: nobody was sent
-        it, so that nobody can mean what lies before it."""
+        """Acknowledge everything before ``position``, and of the entry there the messages whose
+        bits ``ack_set`` lacks (all of them if it is empty).
+
+        Raises ``NotAllowed`` if several consumers share the messages, and ``InvalidRequest`` for a
+        position beyond the last message: no consumer was sent it, so the client is mistaken.
+        """
         kind = self._membership.type
         if kind and kind.tracks_entries:
             raise NotAllowed(
@@ -114,7 +117,8 @@ class Acknowledger:
         if position > chain.last_confirmed > self._cursor.mark_delete:
             raise InvalidRequest("there is no such message yet")
         span = chain.span(position[0])
-        if span is None or not 0 <= position[1] < span.entries:  # the mark is to be at an entry
+        if span is None or not 0 <= position[1] < span.entries:
+            # The mark-delete position must be at an entry: take the one before.
             position, ack_set = chain.previous_of(position), ()
         acknowledged = self._cursor.acknowledged
         if ack_set and any(ack_set):
@@ -122,12 +126,11 @@ class Acknowledger:
             acknowledged.acknowledge_batch_indexes(position[0], position[1], tuple(ack_set))
         else:
             acknowledged.acknowledge_upto(position)
-        self._acknowledged_by(consumer, 1)
+        self._note(consumer, 1)
         self._cursor.changed(on_durable)
 
-    def _acknowledged_by(
-        self, consumer: Consumer, count: int, *, lets_another_go_on: bool = False
-    ) -> None:
+    def _note(self, consumer: Consumer, count: int, *, lets_another_go_on: bool = False) -> None:
+        """Count ``count`` acknowledgements, and dispatch if a blocked consumer may go on."""
         was_blocked = consumer.is_blocked_on_unacknowledged
         consumer.messages_acknowledged += count
         consumer.last_acknowledged_ms = self.last_ms = self._clock.wall_ms()

@@ -1,8 +1,8 @@
-"""Looks which messages of one subscription have grown too old, and lets it pass them.
+"""Finds the messages of one subscription that are older than the time to live, and expires them.
 
-Where delayed messages are spared, each entry that is old enough is read once to see whether it is
-one, and its own time; those that are spared are passed over, and looked at again when the time of
-the first of them has come.
+Where delayed messages are spared, each entry that is old enough is read once for its own delivery
+time. Spared entries are left unacknowledged, and are checked again when the earliest of their times
+has come.
 """
 
 from __future__ import annotations
@@ -21,117 +21,122 @@ from geminga_broker.subscriptions.decisions.expired_entries import (
     end_of_expired_ledgers,
     is_expired,
     runs_between,
-    sort_out,
+    split_expired,
 )
 from geminga_runtime.clock import Clock
 
-# Entries looked at before others get a turn.
-LOOK_ENTRIES_MAX = 500
+# Entries checked before other subscriptions get a turn.
+CHECKED_ENTRIES_MAX = 500
 
 
 class ExpiryMonitor:
-    """Expires messages of ``cursor`` by way of ``skipping``."""
+    """Expires messages of ``cursor`` through ``skipper``."""
 
     __slots__ = (
+        "_checked_upto",
         "_clock",
         "_cursor",
         "_first_due_ms",
-        "_is_looking",
-        "_looked_upto",
+        "_is_checking",
         "_managed_ledger",
         "_moves",
-        "_skipping",
+        "_skipper",
     )
 
     def __init__(
-        self, managed_ledger: ManagedLedger, cursor: Cursor, clock: Clock, skipping: MessageSkipper
+        self, managed_ledger: ManagedLedger, cursor: Cursor, clock: Clock, skipper: MessageSkipper
     ) -> None:
         self._managed_ledger = managed_ledger
         self._cursor = cursor
         self._clock = clock
-        self._skipping = skipping
-        self._is_looking = False
-        # Up to here whatever is not acknowledged is delayed, the first of it until then.
-        self._looked_upto = EARLIEST
+        self._skipper = skipper
+        # One check at a time: a check reads, and may take longer than the pause between two.
+        self._is_checking = False
+        # Up to here every unacknowledged entry was spared, and none expires before
+        # ``_first_due_ms`` (Unix time).
+        self._checked_upto = EARLIEST
         self._first_due_ms = NEVER_MS
+        # Grows with each reset of the cursor: what a check has read before is of no use then.
         self._moves = 0
 
     def moved(self) -> None:
-        """The cursor is elsewhere, and what it had acknowledged may be there again."""
+        """The cursor was reset: entries that it had passed may be unacknowledged again."""
         self._moves += 1
-        self._look_at_all()
+        self._check_all()
 
-    def _look_at_all(self) -> None:
-        self._looked_upto = EARLIEST
+    def _check_all(self) -> None:
+        """Let the next check begin at the mark-delete position."""
+        self._checked_upto = EARLIEST
         self._first_due_ms = NEVER_MS
 
     async def older_than(self, ttl_s: int, *, spares_delayed: bool) -> None:
-        """Pass what is older than ``ttl_s`` now.
+        """Expire what is older than ``ttl_s`` now.
 
-        Raises ``StorageUnavailable`` where it cannot be read how old something is.
+        Raises ``StorageUnavailable`` if the age of an entry cannot be read.
         """
-        if self._is_looking or not self._cursor.backlog_entries:
+        if self._is_checking or not self._cursor.backlog_entries:
             return
-        self._is_looking = True
+        self._is_checking = True
         try:
             limit_ms = self._clock.wall_ms() - ttl_s * 1000
             if spares_delayed:
-                await self._sparing_delayed(limit_ms)
+                await self._expire_undelayed(limit_ms)
             else:
-                self._look_at_all()
+                self._check_all()
                 moves = self._moves
                 upto = await self._last_before(limit_ms, self._cursor.mark_delete)
                 if self._moves == moves:
-                    self._skipping.expire_at_once(upto)
+                    self._skipper.expire_at_once(upto)
         finally:
-            self._is_looking = False
+            self._is_checking = False
 
     async def _last_before(self, limit_ms: int, after: Position) -> Position:
-        """The last entry that is older; ``after`` where none is that comes later."""
+        """The last entry that is older than ``limit_ms``; ``after`` if none behind it is."""
         chain = self._managed_ledger.chain
         after = end_of_expired_ledgers(chain, after, limit_ms)
         first = chain.next_after(after)
         if first > self._managed_ledger.reader.readable_upto:
             return after
         if entry_time_ms(await self._managed_ledger.reader.read_one(first)) >= limit_ms:
-            return after  # the usual answer: one look is enough
+            return after  # the usual case, for one read
         first_kept = await self._managed_ledger.reader.first_where(
             lambda payload: entry_time_ms(payload) >= limit_ms, after=first
         )
         return chain.previous_of(first_kept)
 
-    async def _sparing_delayed(self, limit_ms: int) -> None:
+    async def _expire_undelayed(self, limit_ms: int) -> None:
+        """Expire the old entries that are not delayed, until the cursor is reset."""
         if self._first_due_ms < limit_ms:
-            self._look_at_all()
+            self._check_all()
         moves = self._moves
-        after = max(self._cursor.mark_delete, self._looked_upto)
+        after = max(self._cursor.mark_delete, self._checked_upto)
         upto = await self._last_before(limit_ms, after)
         runs = unacknowledged_runs(self._cursor.acknowledged, self._managed_ledger.chain)
         for run in runs_between(runs, after, upto):
-            await self._look_at(*run, limit_ms)
+            await self._check_run(*run, limit_ms)
             if self._moves != moves:
                 return
-        self._looked_upto = max(self._looked_upto, upto)
+        self._checked_upto = max(self._checked_upto, upto)
 
-    async def _look_at(self, ledger_id: int, start: int, last: int, limit_ms: int) -> None:
-        """Expire what is not delayed of a ledger's entries, until the cursor is moved."""
-        moves = self._moves
+    async def _check_run(self, ledger_id: int, start: int, last: int, limit_ms: int) -> None:
+        """Expire those entries of a run in one ledger that are not delayed, until the cursor is
+        reset."""
+        moves, reader = self._moves, self._managed_ledger.reader
         are_old = is_expired(self._managed_ledger.chain.span(ledger_id), limit_ms)
         first = start
         while first <= last:
-            run = await self._read(Position(ledger_id, first), last - first + 1)
+            run: list[Entry]
+            try:
+                run = await reader.read(
+                    Position(ledger_id, first), min(last - first + 1, CHECKED_ENTRIES_MAX)
+                )
+            except EntryDamaged:
+                run = [(first, b"", 1)]  # an entry that cannot be read is not spared
             if self._moves != moves:
                 return
-            expired, due_ms = sort_out(run, limit_ms, are_old=are_old)
+            expired, due_ms = split_expired(run, limit_ms, are_old=are_old)
             self._first_due_ms = min(self._first_due_ms, due_ms)
-            self._skipping.expire_entries(ledger_id, expired)
+            self._skipper.expire_entries(ledger_id, expired)
             first += len(run)
-            self._looked_upto = Position(ledger_id, first - 1)
+            self._checked_upto = Position(ledger_id, first - 1)
             await asyncio.sleep(0)
-
-    async def _read(self, position: Position, count: int) -> list[Entry]:
-        """Entries from ``position`` on, at least one; one that is damaged counts as not delayed."""
-        try:
-            return await self._managed_ledger.reader.read(position, min(count, LOOK_ENTRIES_MAX))
-        except EntryDamaged:
-            return [(position[1], b"", 1)]

@@ -1,6 +1,7 @@
-"""Letting a subscription pass messages that nobody has acknowledged: skipped, cleared, expired.
+"""Passes messages that no consumer has acknowledged: skipped, cleared and expired ones.
 
-Consumers stay: what they hold of it counts as acknowledged, what they were not sent is not sent.
+Consumers stay connected. What they hold of these messages counts as acknowledged, and what they
+were not sent is not sent.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ from geminga_server.metrics import Meter
 
 
 class MessageSkipper:
-    """Moves ``cursor`` on; ``on_passed`` is called when it was, with the single entries that were
-    acknowledged or None for everything up to its mark-delete position.
+    """Moves ``cursor`` on.
 
-    ``expired`` counts entries that grew too old since the topic was loaded; ``last_expired_ms`` is
-    when that was last looked for and found, 0 for never; the meter is made with the first of them.
+    ``on_passed`` is then called with the single entries that were passed, or with None for
+    everything up to the mark-delete position.
     """
 
     def __init__(
@@ -32,8 +32,11 @@ class MessageSkipper:
         clock: Clock,
         on_passed: Callable[[list[EntryId] | None], None],
     ) -> None:
+        # Entries that expired since the topic was loaded, and when the last ones did (Unix time; 0
+        # for never).
         self.expired = 0
         self.last_expired_ms = 0
+        # Made with the first expired entry: most subscriptions never have one.
         self.expiry_meter: Meter | None = None
         self._managed_ledger = managed_ledger
         self._cursor = cursor
@@ -42,27 +45,39 @@ class MessageSkipper:
 
     @property
     def expiry_rate(self) -> float:
-        """How many entries a second grow too old."""
+        """How many entries expire per second."""
         return 0.0 if self.expiry_meter is None else self.expiry_meter.rates[0]
 
     def tick(self, now_s: float, period_s: float) -> None:
-        """Once a stats period: renew that rate."""
+        """A stats period ended: compute that rate."""
         if self.expiry_meter is not None:
             self.expiry_meter.tick(now_s, self.expired, period_s=period_s)
 
+    # Skipping
+
     async def entries(self, count: int) -> None:
-        """Pass the next ``count`` entries of the backlog, all where it has fewer."""
+        """Pass the next ``count`` entries of the backlog; all if it has fewer."""
         if count > 0:
             chain = self._managed_ledger.chain
             last = nth_unacknowledged(self._cursor.acknowledged, chain, count)
             await self._pass(last or chain.last_confirmed)
 
     async def everything(self) -> None:
-        """Pass all there is now."""
+        """Pass all entries that are in the log now."""
         await self._pass(self._managed_ledger.chain.last_confirmed)
 
+    async def _pass(self, position: Position) -> None:
+        if self._cursor.acknowledged.acknowledge_upto(position):
+            durable = Durable()
+            self._cursor.changed(durable)
+            self._on_passed(None)
+            await durable.wait()
+
+    # Expiry
+
     async def expire_upto(self, position: Position) -> int:
-        """Pass everything up to ``position``, as expired; how many entries that are."""
+        """Pass everything up to ``position`` as expired; return how many entries that are, once the
+        cursor is durable."""
         durable = Durable()
         count = self.expire_at_once(position, durable)
         if count:
@@ -70,18 +85,18 @@ class MessageSkipper:
         return count
 
     def expire_at_once(self, position: Position, on_durable: OnDurable | None = None) -> int:
-        """The same without waiting until it is durable."""
+        """``expire_upto`` without waiting."""
         before = self._cursor.backlog_entries
-        if self._cursor.acknowledged.acknowledge_upto(position):
-            count = before - self._cursor.backlog_entries
-            self._cursor.changed(on_durable)
-            self._count_expired(count)
-            self._on_passed(None)
-            return count
-        return 0
+        if not self._cursor.acknowledged.acknowledge_upto(position):
+            return 0
+        count = before - self._cursor.backlog_entries
+        self._cursor.changed(on_durable)
+        self._count_expired(count)
+        self._on_passed(None)
+        return count
 
     def expire_entries(self, ledger_id: int, entry_ids: Iterable[int]) -> None:
-        """Pass single entries, as expired; those acknowledged already change nothing."""
+        """Pass single entries as expired; acknowledged ones change nothing."""
         acknowledge = self._cursor.acknowledged.acknowledge
         expired = [(ledger_id, each) for each in entry_ids if acknowledge(ledger_id, each)]
         if expired:
@@ -96,7 +111,7 @@ class MessageSkipper:
         self.last_expired_ms = self._clock.wall_ms()
 
     async def expire_before(self, time_ms: int) -> int:
-        """Expire what was published before ``time_ms`` (Unix time); how many entries that are.
+        """Expire what was published before ``time_ms`` (Unix time); return how many entries.
 
         Reads a few entries. Raises ``StorageUnavailable``.
         """
@@ -109,12 +124,5 @@ class MessageSkipper:
         return await self.expire_upto(self._managed_ledger.chain.previous_of(first_kept))
 
     async def expire_older_than(self, age_s: float) -> int:
-        """The same for what is older than ``age_s`` now."""
+        """``expire_before`` for what is older than ``age_s`` now."""
         return await self.expire_before(self._clock.wall_ms() - int(age_s * 1000))
-
-    async def _pass(self, position: Position) -> None:
-        if self._cursor.acknowledged.acknowledge_upto(position):
-            durable = Durable()
-            self._cursor.changed(durable)
-            self._on_passed(None)
-            await durable.wait()

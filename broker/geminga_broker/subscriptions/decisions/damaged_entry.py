@@ -1,7 +1,7 @@
-"""An entry of which every copy is damaged: how often a dispatcher tries it again, and tells of it.
+"""An entry all of whose copies are damaged: how often it is read again, and logged. Pure.
 
-It comes back only if somebody repairs a copy, so that trying often helps nobody; and a subscription
-that stands before it stands until somebody does something, so that it must be told how. Pure.
+Such an entry becomes readable only when an operator repairs a copy. So frequent retries are of no
+use, and since the subscription cannot go on before it, the log must say what the operator can do.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from dataclasses import dataclass
 
 from geminga_broker.managed_ledger.positions import Position
 
-# The first pause, which doubles up to the limit.
+# The first pause between two attempts, which doubles up to the limit.
 RETRY_FIRST_S = 1.0
 RETRY_LIMIT_S = 30.0
-# It is told of at the first attempt, then at each of so many: every ten minutes.
-ATTEMPTS_PER_TELLING = 20
+# The first attempt is logged, then each after so many more: every ten minutes.
+ATTEMPTS_PER_LOG_LINE = 20
 
 
 @dataclass(slots=True)
 class DamagedEntry:
-    """What is known of the entry at ``position``: read in vain so often, and left alone for now
-    while ``is_waiting``."""
+    """The attempts to read the entry at ``position``."""
 
     position: Position
     attempts: int = 0
+    # Whether the current pause is not over yet.
     is_waiting: bool = False
     pause_s: float = 0.0
 
     def failed_again(self) -> None:
-        """Count one more attempt: from now on the entry is left alone for ``pause_s``."""
+        """Count one more failed attempt, and begin a pause of ``pause_s``."""
         self.attempts += 1
         self.is_waiting = True
         self.pause_s = min(2 * self.pause_s, RETRY_LIMIT_S) or RETRY_FIRST_S
 
     @property
-    def is_to_be_told(self) -> bool:
-        """Whether the log should have a line of the attempt counted last."""
-        return self.attempts % ATTEMPTS_PER_TELLING == 1
+    def is_to_be_logged(self) -> bool:
+        """Whether the attempt counted last gets a line in the log."""
+        return self.attempts % ATTEMPTS_PER_LOG_LINE == 1
 
     @property
     def way_out(self) -> str:

@@ -1,8 +1,9 @@
-"""Which messages of a subscription are too old (TTL), and which of these are spared. Pure.
+"""Which messages of a subscription are older than the time to live, and which are spared. Pure.
 
-An entry's age counts from when the broker took it, where that was noted, else from when it was
-published; that of a delayed one from its delivery time, so that nothing expires while it is held
-back. The rules are otherwise upstream's (``PersistentMessageExpiryMonitor``).
+The age of an entry counts from when the broker received it, if that was stored, otherwise from when
+it was published. The age of a delayed entry counts from its delivery time, so that no message
+expires before it could be delivered. Otherwise the rules are upstream's
+(``PersistentMessageExpiryMonitor``).
 """
 
 from __future__ import annotations
@@ -17,9 +18,15 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 NEVER_MS = (1 << 63) - 1
 
 
+def is_expired(span: LedgerSpan | None, limit_ms: int) -> bool:
+    """Whether a whole ledger was written before ``limit_ms``, whatever its entries say."""
+    # A ledger that is still open was closed at 0.
+    return span is not None and 0 < span.closed_at_ms < limit_ms
+
+
 def end_of_expired_ledgers(chain: LedgerChain, after: Position, limit_ms: int) -> Position:
-    """The last entry of the ledgers that were closed before ``limit_ms`` (Unix time), ``after`` if
-    that is later: no entry of theirs need be looked at."""
+    """The last entry of the ledgers behind ``after`` that were closed before ``limit_ms`` (Unix
+    time), none of which need be read; ``after`` if there are none."""
     end = after
     for span in chain.spans:
         if span.ledger_id < after[0]:
@@ -34,8 +41,8 @@ def end_of_expired_ledgers(chain: LedgerChain, after: Position, limit_ms: int) -
 def runs_between(
     runs: Iterable[tuple[int, int, int]], after: Position, upto: Position
 ) -> list[tuple[int, int, int]]:
-    """Of ``runs`` (ledger, first and last entry) what is greater than ``after`` and not greater
-    than ``upto``."""
+    """The parts of ``runs`` (ledger, first and last entry) behind ``after`` and not behind
+    ``upto``."""
     found = []
     for ledger_id, first, last in runs:
         low = first if ledger_id > after[0] else max(first, after[1] + 1)
@@ -45,17 +52,15 @@ def runs_between(
     return found
 
 
-def is_expired(span: LedgerSpan | None, limit_ms: int) -> bool:
-    """Whether all of a ledger was written before ``limit_ms``, whatever its entries say."""
-    return span is not None and 0 < span.closed_at_ms < limit_ms
-
-
-def sort_out(
+def split_expired(
     run: Iterable[Entry], limit_ms: int, *, are_old: bool = False
 ) -> tuple[list[int], int]:
-    """Of ``run`` the entries whose time began before ``limit_ms``, and when that of the first of
-    the others does (``NEVER_MS`` where there are none): those are delayed, or younger than they
-    stand, which publishers' clocks may bring about (but ``are_old`` says that all are old)."""
+    """The ids of the entries in ``run`` whose age counts from before ``limit_ms``, and the earliest
+    time from which that of another entry counts (``NEVER_MS`` if there is none).
+
+    The others are delayed, or younger than their place in the log: publishers' clocks differ. With
+    ``are_old``, their ledger says that all entries are old, and only delayed ones are spared.
+    """
     expired: list[int] = []
     first_due_ms = NEVER_MS
     for entry_id, payload, _ in run:

@@ -1,4 +1,7 @@
-"""How a consumer wants the keys of a Key_Shared subscription shared (KeySharedMeta). Pure."""
+"""How a consumer wants the keys of a Key_Shared subscription shared (KeySharedMeta). Pure.
+
+The sentences of the refusals are Pulsar's; clients show them.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,21 @@ from geminga_broker.errors import ConsumerBusy, ConsumerNotAssigned
 from geminga_protocol.pulsar.enums import KeySharedMode
 
 HashRange = tuple[int, int]
-"""Hashes of keys from one to the other, both included."""
+"""The first and the last hash of a range; both belong to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeySharedPolicy:
-    """``ranges`` (both ends included) are what a consumer asks for where the mode is sticky."""
+    """The wishes of one consumer. All consumers of a subscription agree in mode and order."""
 
     mode: KeySharedMode = KeySharedMode.AUTO_SPLIT
+    # Whether messages of a key may go to another consumer while this one still holds some.
     allows_out_of_order: bool = False
+    # What the consumer asks for in STICKY mode.
     ranges: tuple[HashRange, ...] = ()
 
     def check(self) -> None:
-        """Raise ``ConsumerNotAssigned`` for ranges that nobody can have; the sentences here are
-        Pulsar's, which clients show."""
+        """Raise ``ConsumerNotAssigned`` for ranges that no consumer can have."""
         if self.mode is KeySharedMode.STICKY:
             if not self.ranges:
                 raise ConsumerNotAssigned("Ranges for KeyShared policy must not be empty.")
@@ -29,11 +33,11 @@ class KeySharedPolicy:
                 raise ConsumerNotAssigned("Fixed hash range start > end")
 
     def is_alike(self, other: KeySharedPolicy) -> bool:
-        """Whether consumers with both can share a subscription."""
+        """Whether consumers with both policies can share a subscription."""
         return self.mode is other.mode and self.allows_out_of_order == other.allows_out_of_order
 
     def check_alike(self, active: KeySharedPolicy) -> None:
-        """Raise ``ConsumerBusy`` unless a consumer fits to those with ``active``."""
+        """Raise ``ConsumerBusy`` unless this consumer can join those with ``active``."""
         if self.mode is not active.mode:
             raise ConsumerBusy(
                 "Subscription is of different type. Active subscription key_shared mode of "

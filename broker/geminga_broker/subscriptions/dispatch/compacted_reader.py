@@ -1,7 +1,8 @@
-"""Where a subscription reads whose active consumer reads compacted, as long as it is not yet in the
-log: entries of the compacted ledger, a read ahead of what is sent.
+"""Reads the compacted ledger for a subscription whose active consumer reads compacted.
 
-Nothing here waits or sends; the dispatcher does.
+It serves the part of the topic that compaction covers; beyond that the consumer reads the log. It
+keeps what was read ahead, and decides what passing an entry acknowledges. The ``CursorReader`` does
+the reading.
 """
 
 from __future__ import annotations
@@ -18,11 +19,7 @@ from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
 
 
 class CompactedReader:
-    """Reads ``view`` for the cursor with ``acknowledged`` over ``chain``.
-
-    Reading begins no later than at ``first``: what the log had before its first entry of now may
-    be compacted, and no mark-delete position says whether it was read.
-    """
+    """Reads ``view`` for a cursor with the ``acknowledged`` entries of ``chain``."""
 
     def __init__(
         self,
@@ -34,53 +31,58 @@ class CompactedReader:
         first: Position,
     ) -> None:
         self.view = view
+        # Reading begins here at the latest. Entries before the log's present beginning may still
+        # be in the compacted ledger, and no mark-delete position tells whether they were read.
         self.first = first
         self._chain = chain
         self._acknowledged = acknowledged
-        # What lies before the log begins is never acknowledged: the log does not have it.
-        self._nothing = Acknowledged(LedgerChain(), EARLIEST)
-        self._fetched = FetchedEntries(budget)
+        # For ledgers that the log has trimmed: it cannot hold acknowledgements for them.
+        self._nothing_acknowledged = Acknowledged(LedgerChain(), EARLIEST)
+        self._read_ahead = FetchedEntries(budget)
 
     def begin(self) -> Position:
-        """Where to read after the mark-delete position; what was read ahead is forgotten."""
-        self._fetched.clear()
+        """Forget what was read ahead; return where to read after the mark-delete position."""
+        self._read_ahead.clear()
         mark = self._acknowledged.mark_delete
         after = self._chain.next_after(mark)
+        # At the beginning of the log the position says only that nothing of the log was read.
         is_at_begin = mark[1] < 0 and mark <= self._chain.before_first
         return min(self.first, after) if is_at_begin else after
 
     def covers(self, position: Position) -> bool:
-        """Whether what is read at ``position`` comes from the compacted ledger."""
+        """Whether the entry at ``position`` comes from the compacted ledger."""
         return self.view.covers(position)
 
     def fetch_max(self, entries_max: int, permits: int) -> int:
-        """How many entries to read ahead, of ``entries_max``: where what was more than the consumer
-        took had to go, no more than it has ``permits`` for."""
-        return min(max(permits, 1), entries_max) if self._fetched.was_evicted else entries_max
+        """How many entries one read may ask for: ``entries_max``, or once entries had to be evicted
+        before they were sent, only as many as the consumer has permits for."""
+        return min(max(permits, 1), entries_max) if self._read_ahead.was_evicted else entries_max
 
     def keep(self, fetched: list[CompactedEntry]) -> None:
-        """These come next; their message counts are not known, as those of all that is read."""
-        self._fetched.pass_by(fetched[0].position)
+        """Keep fetched entries, which come next."""
+        self._read_ahead.pass_by(fetched[0].position)
         for ledger_id, of_ledger in groupby(fetched, key=lambda each: each.position.ledger_id):
+            # Message counts of 0: unknown, as for all entries that were read from bookies.
             run = [(position.entry_id, payload, 0) for position, payload in of_ledger]
-            self._fetched.keep_run(Position(ledger_id, run[0][0]), run)
+            self._read_ahead.keep_run(Position(ledger_id, run[0][0]), run)
 
-    def let_go(self) -> None:
+    def drop_read_ahead(self) -> None:
         """Forget what was read ahead."""
-        self._fetched.clear()
+        self._read_ahead.clear()
 
     def run_from(self, position: Position) -> tuple[int, list[Entry]] | None:
-        """What was read ahead from ``position`` on, of one ledger of the log; None for nothing."""
-        return self._fetched.first_from(position)
+        """What was read ahead from ``position`` on, of one ledger of the log."""
+        return self._read_ahead.first_from(position)
 
     def acknowledged_in(self, ledger_id: int) -> Acknowledged:
-        """What is acknowledged of that ledger of the log."""
-        is_before = ledger_id < self._chain.before_first[0]
-        return self._nothing if is_before else self._acknowledged
+        """The acknowledged entries that apply to that ledger of the log."""
+        is_trimmed = ledger_id < self._chain.before_first[0]
+        return self._nothing_acknowledged if is_trimmed else self._acknowledged
 
     def pass_over(self, position: Position, ledger_id: int, entry_ids: Iterable[int]) -> None:
-        """Acknowledge what compaction took out between ``position`` and these entries, which are
-        read after it: nobody else will, and the mark-delete position would stay before it."""
+        """Acknowledge the entries that compaction removed between ``position`` and the given ones,
+        which follow it in the compacted ledger. No consumer is sent them, so none would ever
+        acknowledge them, and the mark-delete position would stay before them."""
         gaps: list[tuple[Position, Position]] = []
         after = self._chain.previous_of(position)
         for entry_id in entry_ids:

@@ -1,13 +1,12 @@
-"""Reads the log for one subscription: what its consumers are still to be sent, in order.
+"""Reads the log for one subscription: the entries still to be sent to its consumers, in order.
 
-What they are not sent is left out here, and nowhere else: what is acknowledged up to where a run
-begins, what is held back until later (``delayed``), and, for those who read compacted, what
-compaction took out (``compacted``). Two kinds are left to those who send, for whom it costs
-nothing: entries that were acknowledged within a run, and markers, which are told apart when an
-entry's messages are counted; they come back by ``pass_over``.
+The reader leaves out what consumers are not sent: entries acknowledged up to where a run begins,
+delayed messages (``delayed``), and for ``readCompacted`` what compaction removed (``compacted``).
+Two kinds are left to the dispatcher, which finds them at no cost: entries acknowledged within a
+run, and markers, which have no messages (it reports those to ``pass_over``).
 
-Reading is synchronous as long as entries are in the cache. One that is not costs one read task at a
-time; it reads ahead of what consumers take, and when it is done the owner dispatches again.
+Reading is synchronous as long as the log's cache has the entries. Others are fetched from bookies,
+one read task at a time, ahead of what consumers take; when it is done, the owner dispatches again.
 """
 
 from __future__ import annotations
@@ -33,27 +32,28 @@ from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 
 log = logging.getLogger(__name__)
 
-# Entries handed out before others get a turn; a cached run is a slice, so this bounds its copy.
+# Entries handed out before other subscriptions get a turn; a cached run is a slice, so this bounds
+# its copy.
 RUN_ENTRIES_MAX = 500
 READ_RETRY_S = 0.5
-# Delayed entries that are passed over before others get a turn.
+# Delayed entries that are passed over before other subscriptions get a turn.
 PASSED_AT_ONCE_MAX = 1000
-# How far apart entries may be that are replayed together: of those that lie between, one of many
-# consumers that share keys has few.
+# How far apart entries may be that are replayed together: with Key_Shared, a consumer has few of
+# the entries in between.
 REPLAY_DISTANCE_MAX = 10_000
 
 
-class ReadingOwner(Protocol):
-    """The dispatcher, as far as its reader must know it."""
+class ReaderOwner(Protocol):
+    """What the reader asks of its dispatcher."""
 
     @property
     def permits(self) -> int:
-        """How many messages its consumers can take."""
+        """How many messages the consumers can take."""
         ...
 
     @property
     def may_read_on(self) -> bool:
-        """Whether there is room for more that is new and must be fetched."""
+        """Whether there is room for more new entries that must be fetched."""
         ...
 
     def reached_end(self) -> None:
@@ -66,54 +66,55 @@ class ReadingOwner(Protocol):
 
 
 class CursorReader:
-    """Reads ``managed_ledger`` beyond ``cursor`` for ``owner``, which it does not keep alive.
-
-    ``position`` is where it reads next.
-    """
+    """Reads ``managed_ledger`` beyond ``cursor`` for ``owner``, which it does not keep alive."""
 
     __slots__ = (
-        "_beginnings",
         "_cursor",
-        "_damage",
+        "_damaged",
+        "_generation",
         "_log",
         "_managed_ledger",
         "_owner",
         "compacted",
         "delayed",
         "entries_fetched",
-        "fetched",
-        "is_fetched",
+        "is_from_read_ahead",
         "is_reading",
         "position",
+        "read_ahead",
     )
 
-    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor, owner: ReadingOwner) -> None:
+    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor, owner: ReaderOwner) -> None:
         self._managed_ledger = managed_ledger
         self._log = managed_ledger.reader
         self._cursor = cursor
         self._owner = ref(owner)
+        # Where it reads next.
         self.position = self._after_mark_delete()
-        # What is held back, where anything is at all.
+        # The delayed messages; None if the subscription's type does not delay any.
         self.delayed: DelayedMessages | None = None
-        # Where those read who read compacted, as long as one of them does.
+        # Set while the active consumer reads compacted.
         self.compacted: CompactedReader | None = None
         self.entries_fetched = 0
+        # A read task is running.
         self.is_reading = False
-        self.fetched = FetchedEntries(self._log.fetched_budget)
-        # Whether the entries given out last came from there, rather than from the cache.
-        self.is_fetched = False
-        self._damage: DamagedEntry | None = None
-        # Grows where what is being fetched meanwhile is of no use any more.
-        self._beginnings = 0
+        # Entries that were fetched and not sent yet.
+        self.read_ahead = FetchedEntries(self._log.fetched_budget)
+        # Whether the entries given out last came from there, rather than from the log's cache.
+        self.is_from_read_ahead = False
+        # The damaged entry that reading stopped before.
+        self._damaged: DamagedEntry | None = None
+        # Grows when the result of a running read task is of no use any more.
+        self._generation = 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether a new one would do as well: nothing is being read, and no entry is damaged."""
-        return not self.is_reading and self._damage is None
+        """Whether a new reader would do as well: no entry is being read, and none is damaged."""
+        return not self.is_reading and self._damaged is None
 
     @property
     def entries_ahead(self) -> int:
-        """How many entries lie between what is read next and what was published last."""
+        """How many entries lie between the next one to read and the newest one."""
         chain = self._log.chain
         return chain.entries_between(self.position, chain.last_confirmed)
 
@@ -123,25 +124,25 @@ class CursorReader:
         return self._log.chain.next_after(self._cursor.mark_delete)
 
     def skip_acknowledged(self) -> None:
-        """The cursor was moved on: what it has passed is not read any more."""
+        """The cursor was moved on: do not read what it has passed."""
         self.position = max(self.position, self._after_mark_delete())
 
     def rewind(self) -> None:
         """Begin again after the mark-delete position."""
-        self.let_go()
+        self.drop_read_ahead()
         self.position = (
             self._after_mark_delete() if self.compacted is None else self.compacted.begin()
         )
 
-    def let_go(self) -> None:
-        """Keep nothing that was fetched."""
-        self._beginnings += 1
-        self.fetched.clear()
+    def drop_read_ahead(self) -> None:
+        """Forget all fetched entries, and ignore those that are being fetched now."""
+        self._generation += 1
+        self.read_ahead.clear()
         if self.compacted is not None:
-            self.compacted.let_go()
+            self.compacted.drop_read_ahead()
 
     def advance(self, ledger_id: int, run: list[Entry], used: int) -> None:
-        """The first ``used`` entries of ``run``, which ``next_run`` gave, are done with."""
+        """Move beyond the first ``used`` entries of ``run``, which ``next_run`` gave."""
         compacted = self.compacted
         if compacted is None or not compacted.covers(self.position):
             self.position = Position(ledger_id, run[used][0] if used < len(run) else run[-1][0] + 1)
@@ -151,12 +152,13 @@ class CursorReader:
         self.position = Position(ledger_id, run[used - 1][0] + 1)
 
     def pass_over(self, ledger_id: int, entry_id: int) -> None:
-        """An entry has nothing for consumers (a marker): it is done with (as upstream)."""
+        """Acknowledge an entry that has no messages for consumers (a marker), as upstream does: no
+        consumer ever will."""
         if self._cursor.acknowledged.acknowledge(ledger_id, entry_id):
             self._cursor.changed()
 
     def acknowledged_in(self, ledger_id: int) -> Acknowledged:
-        """What is acknowledged of a ledger that a run is of."""
+        """The acknowledged entries that apply to a run of that ledger."""
         compacted = self.compacted
         if compacted is None:
             return self._cursor.acknowledged
@@ -165,11 +167,19 @@ class CursorReader:
     # What comes next
 
     def next_run(self, count_max: int = RUN_ENTRIES_MAX) -> tuple[int, list[Entry]] | None:
-        """The entries to send next, of one ledger, and its id; None at the end of the log, of which
-        the owner is told, or while reading: then it dispatches again when there is something."""
+        """The id of a ledger, and its entries that come next.
+
+        None at the end of the log, which the owner is told, and while entries must be fetched:
+        then the owner dispatches again when they are there.
+        """
         delayed, compacted = self.delayed, self.compacted
         if compacted is not None and compacted.covers(self.position):
-            return self._next_compacted(compacted, count_max)
+            found = compacted.run_from(self.position)
+            if found is not None:
+                return found[0], found[1][:count_max]
+            if not self.is_reading:
+                self._spawn_read(self.position, lambda: self._fetch_compacted(compacted))
+            return None
         if delayed is None:
             return self._next_open(count_max)
         passed = 0
@@ -179,19 +189,22 @@ class CursorReader:
             if found is None:
                 return None
             ledger_id, run = found
+            # Takes the delayed entries out of the run, into the index.
             count, plain = delayed.sift(ledger_id, run)
             if plain:
                 return ledger_id, plain
             self.advance(ledger_id, run, count)
             passed += count
+        # Only delayed entries so far: go on in the next turn of the event loop.
         asyncio.get_running_loop().call_soon(self._wake_owner)
         return None
 
     def _next_open(self, count_max: int) -> tuple[int, list[Entry]] | None:
-        """The next entries of the log, of which the first is not acknowledged."""
+        """The next entries of the log, of which the first is not acknowledged; None as above."""
         log_reader, acknowledged = self._log, self._cursor.acknowledged
         chain, position = log_reader.chain, self.position
-        if position <= acknowledged.mark_delete:  # somebody acknowledged what was to be sent
+        # Entries that were still to be sent may have been acknowledged meanwhile.
+        if position <= acknowledged.mark_delete:
             position = chain.next_after(acknowledged.mark_delete)
         position = chain.readable_from(position)
         while acknowledged.has_holes:
@@ -209,57 +222,54 @@ class CursorReader:
             return None
         count_max = min(count_max, end - first)
         run = log_reader.cached_run(position, count_max)
-        self.is_fetched = not run
-        if not run:
-            run = self.fetched.run(position, count_max)
-            if not run:
-                self._read_on(position, end)
-                return None
-        return ledger_id, run
+        self.is_from_read_ahead = not run
+        run = run or self.read_ahead.run(position, count_max)
+        if run:
+            return ledger_id, run
+        owner = self._owner()
+        if owner is not None and owner.may_read_on and self._may_fetch(position):
+            ids = acknowledged.open_ids(ledger_id, first, end, self._fetch_max)
 
-    def _next_compacted(
-        self, compacted: CompactedReader, count_max: int
-    ) -> tuple[int, list[Entry]] | None:
-        found = compacted.run_from(self.position)
-        if found is None:
-            if not self.is_reading:
-                self._spawn_read(self.position, lambda: self._fetch_compacted(compacted))
-            return None
-        return found[0], found[1][:count_max]
+            def keep(_: int, entries: list[Entry]) -> None:
+                self.read_ahead.keep_run(position, entries)
+
+            self._fetch_soon(position, ids, keep)
+        return None
 
     def first_of(self, queue: ReplayQueue, count_max: int) -> list[Entry]:
-        """At most ``count_max`` entries that ``queue`` begins with, of one ledger, up to the first
-        that has to be fetched; empty when all of them must be awaited first."""
+        """The first entries of ``queue``, at most ``count_max``, of one ledger and up to the first
+        that must be fetched. Empty if that is the very first one."""
         ids = queue.near_first(count_max, REPLAY_DISTANCE_MAX)
-        self.is_fetched = False
-        at_hand = self._log.cached_entries(ids) or self.fetched.pick(ids)
+        self.is_from_read_ahead = False
+        at_hand = self._log.cached_entries(ids) or self.read_ahead.pick(ids)
         first = Position(*ids[0])
         if not at_hand and self._may_fetch(first):
-            # All at once that one read gives, and none of the others that lie between them.
+            # All queued entries that one read can give, and none that lie between them.
             ids = queue.near_first(self._fetch_max, REPLAY_DISTANCE_MAX)
-            missing = [entry_id for _, entry_id in self.fetched.missing(ids)]
-            self._fetch_soon(first, missing, self.fetched.keep_single)
+            missing = [entry_id for _, entry_id in self.read_ahead.missing(ids)]
+            self._fetch_soon(first, missing, self.read_ahead.keep_single)
         return at_hand
 
     def set_aside(self, ledger_id: int, entries: list[Entry]) -> None:
-        """Entries given out last wait to be replayed: keep those that would be fetched again."""
-        if self.is_fetched:
-            self.fetched.keep_single(ledger_id, entries)
+        """Entries given out last wait for their consumer: keep those that would otherwise be
+        fetched a second time."""
+        if self.is_from_read_ahead:
+            self.read_ahead.keep_single(ledger_id, entries)
 
     @property
     def has_due(self) -> bool:
-        """Whether there may be entries that were held back, and are due by now."""
+        """Whether delayed entries may be due by now."""
         return self.delayed is not None and self.delayed.is_due
 
     def take_due(self, count_max: int) -> list[Position]:
-        """At most so many of them, of those that were passed over."""
+        """At most ``count_max`` due entries of those that reading has passed over."""
         delayed = self.delayed
         if delayed is None or not delayed.is_due or count_max <= 0:
             return []
         return delayed.take_due(self.position, count_max)
 
     def is_done(self, position: EntryId) -> bool:
-        """Whether an entry need not be sent any more: acknowledged, or gone with its ledger."""
+        """Whether an entry need not be sent: it is acknowledged, or its ledger was trimmed."""
         return (
             self._cursor.acknowledged.is_acknowledged(position[0], position[1])
             or self._log.chain.span(position[0]) is None
@@ -268,33 +278,20 @@ class CursorReader:
     # Fetching
 
     def _may_fetch(self, position: Position) -> bool:
-        """Whether what begins at ``position`` may be fetched now: one read at a time."""
-        damage = self._damage
-        is_set_aside = damage is not None and damage.is_waiting and damage.position == position
-        return not self.is_reading and not is_set_aside
+        """Whether a read that begins at ``position`` may start: there is one at a time, and none of
+        a damaged entry during its pause."""
+        damaged = self._damaged
+        is_paused = damaged is not None and damaged.is_waiting and damaged.position == position
+        return not self.is_reading and not is_paused
 
     @property
     def _fetch_max(self) -> int:
-        """How many entries to fetch at once: where what was more than consumers took had to go, no
-        more than they can take."""
+        """How many entries one read may ask for. Once fetched entries had to be evicted before
+        they were sent, only as many as the consumers can take."""
         owner = self._owner()
-        if owner is None or not self.fetched.was_evicted:
+        if owner is None or not self.read_ahead.was_evicted:
             return self._log.entries_max
         return min(max(owner.permits, 1), self._log.entries_max)
-
-    def _read_on(self, position: Position, end: int) -> None:
-        """Fetch what is open from ``position`` on, of its ledger, which may be read up to ``end``
-        (excluded)."""
-        owner = self._owner()
-        if owner is not None and owner.may_read_on and self._may_fetch(position):
-            ledger_id, first = position
-            open_ids = self._cursor.acknowledged.open_ids
-            ids = open_ids(ledger_id, first, end, self._fetch_max)
-
-            def keep(_: int, entries: list[Entry]) -> None:
-                self.fetched.keep_run(position, entries)
-
-            self._fetch_soon(position, ids, keep)
 
     def _fetch_soon(
         self,
@@ -302,14 +299,15 @@ class CursorReader:
         entry_ids: Sequence[int],
         keep: Callable[[int, list[Entry]], None],
     ) -> None:
-        """Fetch entries of the ledger of ``position``, which is the first of them."""
-        beginnings = self._beginnings
+        """Fetch entries of one ledger in the background; ``position`` is the first of them."""
+        generation = self._generation
 
         async def fetch() -> None:
             entries = counted(await self._log.fetch(position[0], entry_ids))
             self.entries_fetched += len(entries)
-            if beginnings == self._beginnings:  # else others may be open since
-                self.fetched.pass_by(self.position)
+            # After a rewind other entries may be open than those chosen before.
+            if generation == self._generation:
+                self.read_ahead.pass_by(self.position)
                 keep(position[0], entries)
 
         self._spawn_read(position, fetch)
@@ -321,16 +319,17 @@ class CursorReader:
             entries, horizon = await compacted.view.read(
                 position, compacted.fetch_max(self._log.entries_max, permits), self._log.bytes_max
             )
-        except EntryDamaged as error:  # of another ledger than that of the position
+        except EntryDamaged as error:
+            # The damaged entry is in the compacted ledger: its position says nothing of the log's.
             raise StorageUnavailable(str(error)) from error
         if self.position != position:
-            return  # it was moved meanwhile
+            return  # the reader was moved while it waited
         if entries:
             compacted.keep(entries)
             self.entries_fetched += len(entries)
         elif horizon is not None:
-            # Also where the cursor is not durable: a reader acknowledges what it is sent, and is
-            # told that a topic has ended once nothing is left.
+            # Nothing is left up to the horizon. Acknowledge it for cursors that are not durable,
+            # too: readers are told the end of a terminated topic only without a backlog.
             after = Position(horizon[0], horizon[1] + 1)
             compacted.pass_over(position, after[0], (after[1],))
             self.position = after
@@ -343,44 +342,40 @@ class CursorReader:
         )
 
     async def _fetch(self, position: Position, ask: Callable[[], Awaitable[None]]) -> None:
-        """Fetch what begins at ``position``, rest where that fails, then have the owner look."""
-        damage: DamagedEntry | None = None
+        """Run one read that begins at ``position``, pause if it fails, then wake the owner."""
+        damaged, problem = None, ""
         try:
             await ask()
-            if self._damage is not None and self._damage.position == position:
-                self._damage = None  # somebody repaired it
+            if self._damaged is not None and self._damaged.position == position:
+                self._damaged = None  # a copy was repaired
         except EntryDamaged as error:
-            damage = self._found_damaged(position, error)
+            if self._damaged is None or self._damaged.position != position:
+                self._damaged = DamagedEntry(position)
+            damaged, problem = self._damaged, str(error)
+            damaged.failed_again()
         except StorageUnavailable as error:
             log.warning("read failed", extra={"position": str(position), "error": str(error)})
             await asyncio.sleep(READ_RETRY_S)
         finally:
             self.is_reading = False
-        if damage is not None:  # others may be read meanwhile: a seek goes on at once
-            await asyncio.sleep(damage.pause_s)
-            damage.is_waiting = False
+        if damaged is not None:
+            if damaged.is_to_be_logged:
+                log.error(
+                    "subscription stands before a damaged entry",
+                    extra={
+                        "log": self._managed_ledger.name,
+                        "cursor": self._cursor.name,
+                        "position": str(position),
+                        "error": problem,
+                        "way_out": damaged.way_out,
+                    },
+                )
+            # No read is running during this pause: after a seek, other entries are read at once.
+            await asyncio.sleep(damaged.pause_s)
+            damaged.is_waiting = False
         self._wake_owner()
 
     def _wake_owner(self) -> None:
         owner = self._owner()
         if owner is not None:
             owner.dispatch()
-
-    def _found_damaged(self, position: Position, error: EntryDamaged) -> DamagedEntry:
-        """Set the entry aside for a while; told seldom, for it may stay as it is for long."""
-        if self._damage is None or self._damage.position != position:
-            self._damage = DamagedEntry(position)
-        damage = self._damage
-        damage.failed_again()
-        if damage.is_to_be_told:
-            log.error(
-                "subscription stands before a damaged entry",
-                extra={
-                    "log": self._managed_ledger.name,
-                    "cursor": self._cursor.name,
-                    "position": str(position),
-                    "error": str(error),
-                    "way_out": damage.way_out,
-                },
-            )
-        return damage

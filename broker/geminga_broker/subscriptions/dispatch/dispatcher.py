@@ -1,6 +1,7 @@
-"""What every dispatcher does, whatever its subscription type: it asks its reader for what comes
-next, decides who gets it, and sends it. Nothing here waits: when what had to be fetched is there,
-the reader calls ``dispatch`` again.
+"""What dispatchers of all subscription types share.
+
+A dispatcher asks its reader for the next entries, decides which consumers get them, and sends them.
+Nothing here waits: when entries had to be fetched, the reader calls ``dispatch`` again.
 """
 
 from __future__ import annotations
@@ -25,18 +26,25 @@ from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
 
 
 class Dispatcher(ABC):
-    """Hands the entries of ``managed_ledger`` beyond ``cursor`` to the consumers added to it."""
+    """Sends the entries of ``managed_ledger`` beyond ``cursor`` to the consumers added to it.
+
+    The methods that are not abstract do what is right for a type with one active consumer, or
+    nothing.
+    """
 
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         self.consumers: list[Consumer] = []
         self.managed_ledger = managed_ledger
         self.cursor = cursor
         self.reader = CursorReader(managed_ledger, cursor, self)
+        # Entries sent, or skipped because they were acknowledged.
         self.entries_sent = 0
-        # Nobody gets more before consumers have acknowledged some of what they hold.
+        # No consumer gets more before the consumers have acknowledged some of what they hold.
         self.is_blocked_on_unacknowledged = False
-        # None where entries are sent as fast as they are taken.
+        # None without dispatch rates: then entries are sent as fast as consumers take them.
         self._throttle: DispatchThrottle | None = None
+
+    # Facts
 
     @property
     def active(self) -> Consumer | None:
@@ -45,56 +53,45 @@ class Dispatcher(ABC):
 
     @property
     def read_position(self) -> Position:
-        """Where what is new is read next."""
+        """Where new entries are read next."""
         return self.reader.position
 
     @property
+    def wanted_from(self) -> Position:
+        """The first position that is still to be sent to a consumer."""
+        return self.reader.position
+
+    @property
+    def redelivery_backlog(self) -> int:
+        """How many entries wait to be sent again."""
+        return 0
+
+    @property
     def permits(self) -> int:
-        """How many messages its consumers can take."""
+        """How many messages the consumers can take."""
         return sum(each.permits for each in self.consumers if each.permits > 0)
 
     @property
     def may_read_on(self) -> bool:
-        """Whether there is room for more that is new and must be fetched."""
+        """Whether there is room for more new entries that must be fetched."""
         return True
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether a new one would do as well, when consumers come back."""
+        """Whether a new dispatcher would do as well when the next consumer subscribes."""
         return False
 
-    def skip_acknowledged(self) -> None:
-        """The cursor was moved on by somebody else: what it has passed is not sent any more."""
-        self.reader.skip_acknowledged()
-
-    def skip(self, ids: list[EntryId]) -> None:
-        """These were acknowledged by somebody else: they are not sent any more."""
-        del ids
-        self.skip_acknowledged()
+    # Consumers
 
     def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
-        """A consumer that has what a further one asks for, where only one can."""
+        """A consumer that must leave before one more with ``key_shared`` can be added."""
         del key_shared
         return None
 
     def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
-        """Raise ``ConsumerBusy`` where no further consumer may take part, ``ConsumerNotAssigned``
-        where ``key_shared`` asks for what it cannot have."""
+        """Raise ``ConsumerBusy`` if no further consumer may be added, ``ConsumerNotAssigned`` if
+        ``key_shared`` asks for keys that are taken."""
         del key_shared
-
-    def limit(self, limits: UnacknowledgedLimits) -> None:
-        """From now on these hold, where single entries are tracked."""
-        del limits
-
-    def pass_through(
-        self, gates: Sequence[RateLimiter], counting: Counting, stalls: Stalls | None = None
-    ) -> None:
-        """From now on what is sent passes these, where there are any."""
-        if self._throttle is not None:
-            self._throttle.end()
-        self._throttle = DispatchThrottle(gates, counting, self.dispatch, stalls) if gates else None
-        if self.consumers:
-            self.dispatch()
 
     @abstractmethod
     def add(self, consumer: Consumer) -> None:
@@ -102,55 +99,77 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def remove(self, consumer: Consumer) -> None:
-        """``consumer`` is gone; what it held unacknowledged goes to others."""
+        """Remove ``consumer``; the entries that it holds go to others."""
+
+    # Limits
+
+    def limit(self, limits: UnacknowledgedLimits) -> None:
+        """Apply ``limits`` from now on, if single entries are tracked."""
+        del limits
+
+    def pass_through(
+        self, limiters: Sequence[RateLimiter], counting: Counting, stalls: Stalls | None = None
+    ) -> None:
+        """Send through ``limiters`` from now on; freely if there are none."""
+        if self._throttle is not None:
+            self._throttle.end()
+        self._throttle = None
+        if limiters:
+            self._throttle = DispatchThrottle(limiters, counting, self.dispatch, stalls)
+        if self.consumers:
+            # The former limiters do not call any more.
+            self.dispatch()
+
+    # Sending
 
     @abstractmethod
     def dispatch(self) -> None:
-        """Send what can be sent now: entries came, permits came, a socket drained."""
+        """Send what can be sent now: entries were appended or read, a consumer has new permits, or
+        a socket has drained."""
 
     @abstractmethod
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Send again what ``consumer`` holds: ``positions``, or everything for None."""
 
     def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
-        """Entries were acknowledged: whoever tracks single entries forgets them; True where
-        something can be sent now that could not before. Those that may be ``unheld``, and only
-        those, may have waited to be sent."""
+        """Forget acknowledged entries, if single entries are tracked. Only those in ``unheld`` may
+        still be waiting to be sent. True if that lets entries be sent that could not be before."""
         del ids, unheld
         return False
 
+    def skip_acknowledged(self) -> None:
+        """The cursor was moved on without the consumers: send no entry that it has passed."""
+        self.reader.skip_acknowledged()
+
+    def skip(self, ids: list[EntryId]) -> None:
+        """Entries were acknowledged without the consumers: do not send them."""
+        del ids
+        self.skip_acknowledged()
+
     def rewind(self) -> None:
-        """Begin again after the mark-delete position (a seek)."""
+        """Begin again after the mark-delete position: the cursor was reset."""
         self.reader.rewind()
 
     def reached_end(self) -> None:
         """There is nothing more to read now."""
         if not self.redelivery_backlog:
-            self.reader.fetched.clear()  # all is delivered
+            self.reader.read_ahead.clear()  # all of it was sent
         if self.managed_ledger.termination.at is not None:
-            self.tell_end()  # what came last may have been for nobody
+            # The last entries may have had nothing for consumers, so that none acknowledges them.
+            self.tell_end()
 
     def tell_end(self) -> None:
-        """Tell consumers, once each, where all that will ever come is acknowledged."""
+        """Tell consumers of a terminated topic, once each, that they have everything, if the
+        backlog is empty."""
         if not self.cursor.backlog_entries:
             for consumer in self.consumers:
                 consumer.tell_end()
 
-    @property
-    def wanted_from(self) -> Position:
-        """The first position that is still to be sent to somebody."""
-        return self.reader.position
-
-    @property
-    def redelivery_backlog(self) -> int:
-        """Entries waiting to be sent again."""
-        return 0
-
     def _send_slowly(
         self, ledger_id: int, run: list[Entry], send: Callable[[list[Entry]], int]
     ) -> int:
-        """Where there is a throttle: let ``send`` have of ``run`` what may be sent now; how many
-        entries it used. 0: all must wait, and ``dispatch`` is called when it is their turn."""
+        """Call ``send`` with the first entries of ``run`` that the throttle lets pass; return how
+        many it used. 0 if all must wait: then ``dispatch`` is called when their turn has come."""
         throttle = self._throttle
         assert throttle is not None
         keeps_up = self.reader.entries_ahead < BACKLOG_ENTRIES
@@ -164,6 +183,8 @@ class Dispatcher(ABC):
         allowed = throttle.allow(run, is_needed)
         if not allowed:
             return 0
+        # What is counted is what the consumers' counters grow by: how many messages an entry has
+        # is known only after it was sent.
         messages, size_bytes, held = self._sent_and_held()
         used = send(allowed)
         messages_after, size_bytes_after, held_after = self._sent_and_held()
@@ -172,7 +193,7 @@ class Dispatcher(ABC):
         return used
 
     def _sent_and_held(self) -> tuple[int, int, int]:
-        """Messages and bytes sent to those who are connected, and entries that they hold."""
+        """Messages and bytes sent to the connected consumers, and the entries that they hold."""
         return (
             sum(each.messages_out for each in self.consumers),
             sum(each.bytes_out for each in self.consumers),

@@ -1,5 +1,4 @@
-"""Shared subscriptions: sends each entry to one of many consumers, which ``SharedDistribution``
-chooses."""
+"""Shared subscriptions: each entry goes to one of many consumers (``SharedDistribution``)."""
 
 from __future__ import annotations
 
@@ -22,10 +21,18 @@ class SharedDispatcher(TrackingDispatcher):
         self._distribution = self._shared = SharedDistribution(self.consumers)
 
     def dispatch(self) -> None:
-        """Send what can be sent: replays first, then new entries."""
-        shared, reader = self._shared, self.reader
-        if shared.chunks.waiting:
-            self._send_waiting_chunks()
+        """Send what can be sent: replayed entries first, then new ones."""
+        shared, reader, chunks = self._shared, self.reader, self._shared.chunks
+        # Chunks that wait for the consumer that has the other chunks of their message.
+        if chunks.waiting:
+            for receiver, queue in list(chunks.waiting.items()):
+                chunks.served = receiver
+                while queue and receiver.can_take and self._may_send():
+                    if not self._replay_turn(receiver, queue, RUN_ENTRIES_MAX):
+                        break
+                if not queue:
+                    del chunks.waiting[receiver]
+            chunks.served = None
         while self._may_send():
             consumer = shared.next_consumer()
             if consumer is None:
@@ -37,25 +44,14 @@ class SharedDispatcher(TrackingDispatcher):
             else:
                 is_served = self._dispatch_new(consumer)
             if not is_served:
-                # With single messages this follows each of them: every second consumer would go
-                # without for ever.
+                # Its turn stays. With single messages each of them ends here once, and every
+                # second consumer would never be served.
                 shared.keep_turn(consumer)
                 return
 
-    def _send_waiting_chunks(self) -> None:
-        chunks = self._shared.chunks
-        for consumer, queue in list(chunks.waiting.items()):
-            chunks.served = consumer
-            while queue and consumer.can_take and self._may_send():
-                if not self._replay_turn(consumer, queue, RUN_ENTRIES_MAX):
-                    break
-            if not queue:
-                del chunks.waiting[consumer]
-        chunks.served = None
-
     def _dispatch_new(self, consumer: Consumer) -> bool:
-        """Send ``consumer`` new entries while its turn lasts; False when no more can be read now,
-        or they must wait."""
+        """Send ``consumer`` new entries while its turn lasts. False if no more can be read now, or
+        if they must wait."""
         if not self._shared.may_read_on:
             return False
         found = self.reader.next_run(TURN_MESSAGES_MAX)
@@ -74,13 +70,13 @@ class SharedDispatcher(TrackingDispatcher):
         return True
 
     def _send_turn(self, consumer: Consumer, ledger_id: int, run: list[Entry]) -> int:
-        """Send ``consumer`` entries of ``run`` while its turn lasts; how many it used."""
+        """Send ``consumer`` entries of ``run`` while its turn lasts; return how many that used."""
         to_send = self.cursor.acknowledged.still_open(ledger_id, run)
         sent = self._send_run(consumer, ledger_id, to_send, TURN_MESSAGES_MAX)
         return len(run) if sent == len(to_send) else run.index(to_send[sent])
 
     def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
-        """Who gets an entry that has to be looked at: it may be a chunk."""
+        """The consumer that gets an entry, which may be a chunk of another consumer's message."""
         taker = self._shared.taker(consumer, position, payload)
         if taker is not None and taker is not consumer:
             taker.note_time()

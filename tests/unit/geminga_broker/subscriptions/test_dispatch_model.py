@@ -313,7 +313,7 @@ class Rig:
         """Others need the memory for what they fetch."""
         dispatcher = self.subscription.dispatcher
         if dispatcher is not None:
-            dispatcher.reader.fetched.evict()
+            dispatcher.reader.read_ahead.evict()
 
     def acknowledge_or_give_back(self, step: str, client: Client, number: int) -> None:
         known = sorted(client.held) if self.kind.tracks_entries else ALL

@@ -349,7 +349,7 @@ async def test_a_seek_while_entries_are_read_ends_the_look(
         return await honest(reader, position, count)
 
     monkeypatch.setattr(LogReader, "read", slowly)
-    monkeypatch.setattr(expiry_monitor, "LOOK_ENTRIES_MAX", 1)
+    monkeypatch.setattr(expiry_monitor, "CHECKED_ENTRIES_MAX", 1)
     looking = asyncio.ensure_future(maintain(topics, MessageExpiry))
     for _ in range(100):
         await asyncio.sleep(1.1)

@@ -12,7 +12,7 @@ from geminga_broker.subscriptions.decisions.expired_entries import (
     end_of_expired_ledgers,
     is_expired,
     runs_between,
-    sort_out,
+    split_expired,
 )
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload
@@ -31,14 +31,14 @@ def entry(entry_id: int, deliver_at_ms: int | None = None, *, published_ms: int 
 
 def test_plain_entries_expire_and_delayed_ones_count_from_their_delivery() -> None:
     run = [entry(3), entry(4, LIMIT_MS + 7), entry(5, LIMIT_MS - 1), entry(6, LIMIT_MS + 2)]
-    assert sort_out(run, LIMIT_MS) == ([3, 5], LIMIT_MS + 2)
-    assert sort_out(run[:1], LIMIT_MS) == ([3], NEVER_MS)
+    assert split_expired(run, LIMIT_MS) == ([3, 5], LIMIT_MS + 2)
+    assert split_expired(run[:1], LIMIT_MS) == ([3], NEVER_MS)
 
 
 def test_one_that_is_younger_than_it_stands_stays_unless_its_ledger_is_known_to_be_old() -> None:
     run = [entry(3), entry(4, published_ms=LIMIT_MS), entry(5)]
-    assert sort_out(run, LIMIT_MS) == ([3, 5], LIMIT_MS)
-    assert sort_out(run, LIMIT_MS, are_old=True) == ([3, 4, 5], NEVER_MS)
+    assert split_expired(run, LIMIT_MS) == ([3, 5], LIMIT_MS)
+    assert split_expired(run, LIMIT_MS, are_old=True) == ([3, 4, 5], NEVER_MS)
     assert is_expired(LedgerSpan(1, 3, closed_at_ms=LIMIT_MS - 1), LIMIT_MS)
     assert not is_expired(LedgerSpan(1, 3, closed_at_ms=LIMIT_MS), LIMIT_MS)
     assert not is_expired(LedgerSpan(1, 3), LIMIT_MS)
@@ -46,7 +46,10 @@ def test_one_that_is_younger_than_it_stands_stays_unless_its_ledger_is_known_to_
 
 
 def test_what_nobody_can_read_expires() -> None:
-    assert sort_out([(3, b"", 1), (4, b"\x0e\x01 nonsense", 1)], LIMIT_MS) == ([3, 4], NEVER_MS)
+    assert split_expired([(3, b"", 1), (4, b"\x0e\x01 nonsense", 1)], LIMIT_MS) == (
+        [3, 4],
+        NEVER_MS,
+    )
 
 
 def chain_of(*closed_at_ms: int) -> LedgerChain:

@@ -19,7 +19,7 @@ from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.decisions.damaged_entry import (
-    ATTEMPTS_PER_TELLING,
+    ATTEMPTS_PER_LOG_LINE,
     RETRY_FIRST_S,
     RETRY_LIMIT_S,
 )
@@ -33,7 +33,7 @@ class Watched(SingleDispatcher):
     @property
     def held(self) -> int:
         """How many fetched entries are in memory."""
-        return len(self.reader.fetched)
+        return len(self.reader.read_ahead)
 
 
 def dispatcher_over(log: MemoryLog) -> tuple[Watched, Consumer, NotedSession]:
@@ -104,7 +104,7 @@ async def test_a_dispatcher_that_is_done_with_takes_no_memory(log: MemoryLog) ->
     consumer.permits = 4
     dispatcher.dispatch()
     dispatcher.remove(consumer)
-    dispatcher.reader.let_go()
+    dispatcher.reader.drop_read_ahead()
     await log.settled()
     assert dispatcher.reader.entries_fetched == 10
     assert log.fetched_budget.used_bytes == 0
@@ -196,7 +196,7 @@ async def test_a_damaged_entry_is_tried_ever_more_rarely_and_told_of_with_the_wa
     for _ in range(5):
         dispatcher.dispatch()  # entries come and permits: no reason to try again
     assert 60 <= damaged.attempts <= 66
-    assert len(caplog.records) == 1 + damaged.attempts // ATTEMPTS_PER_TELLING
+    assert len(caplog.records) == 1 + damaged.attempts // ATTEMPTS_PER_LOG_LINE
     damaged.damaged = None
     await asyncio.sleep(RETRY_LIMIT_S)
     assert len(session.positions()) == 10
@@ -259,7 +259,7 @@ async def test_a_reader_whose_owner_is_gone_keeps_nothing(log: MemoryLog) -> Non
     dispatcher.dispatch()
     reader = dispatcher.reader
     dispatcher.remove(consumer)
-    dispatcher.reader.let_go()
+    dispatcher.reader.drop_read_ahead()
     del dispatcher
     await log.settled()
     assert (reader.is_reading, log.fetched_budget.used_bytes) == (False, 0)
