@@ -148,7 +148,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.topics.consuming.persistent_subscriptions:PersistentSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
         "geminga_broker.topics.directory:TopicDirectory._left:raise TopicFenced",
         "geminga_broker.topics.directory:TopicDirectory.delete:raise TopicReplicated",
-        "geminga_broker.topics.maintenance:TopicMaintenance._delete_unused:except GemingaError",
+        "geminga_broker.topics.maintenance:TopicMaintenance.delete_unused:except GemingaError",
         "geminga_broker.topics.part:TopicPart.attempt:except GemingaError",
         "geminga_broker.topics.producing.topic_deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
         "geminga_broker.topics.topic:Topic._close:except TimeoutError",

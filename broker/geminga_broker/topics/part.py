@@ -1,7 +1,7 @@
 """The parts that a topic is made of, one for each feature, and what a part may ask of its topic.
 
 ``parts.py`` lists them: a new feature is a module with a part, and a line in that list. The topic
-hands everything that happens to it (new policies, a stored cursor, a producer, a durable run, the
+reports everything that happens to it (new policies, a stored cursor, a producer, a durable run, the
 end of a stats period, its own end) to each of its parts, in the order of the list unless a method
 below says otherwise.
 """
@@ -37,18 +37,12 @@ log = logging.getLogger(__name__)
 PartT = TypeVar("PartT", bound="TopicPart")
 
 Step = Callable[[Producer, Sequence[AppendRequest]], None]
-"""One step on the way of messages to the log: takes a run of one producer, and hands on to the next
-step what it does not answer itself. Raises ``BrokerError`` when it takes nothing of the run."""
+"""One step of messages on their way to the log: it takes a run of one producer, and hands on to the
+next step what it does not answer itself. Raises ``BrokerError`` if it takes nothing of the run."""
 
 
 class TopicServices:
-    """What all topics of a broker share: its logs, its ``schemas``, its clock, its ``config``.
-
-    ``broker_rate`` limits what is published to all topics together, ``broker_limiter`` what is
-    dispatched from them; each is None where the broker has no such limit. ``publish_durations`` is
-    the histogram of how long entries take to become durable. ``cluster`` is the brokers' own, and
-    ``replication`` is what replicators to others share; None: no topic is replicated.
-    """
+    """What all topics of a broker share."""
 
     def __init__(
         self,
@@ -60,13 +54,18 @@ class TopicServices:
         replication: Surroundings | None = None,
     ) -> None:
         self.factory = factory
+        # The name of the brokers' own cluster.
         self.cluster = cluster
+        # What replicators to other clusters share; None: no topic is replicated.
         self.replication = replication
         self.clock = clock
         self.config = config
         storage = SchemaStorage(factory.coordination, factory.ledgers, config.log)
         self.schemas = SchemaRegistry(storage, clock)
+        # How long entries take to become durable.
         self.publish_durations = Durations()
+        # Limits on what is published to all topics together, and on what is dispatched from them;
+        # None without such a limit.
         self.broker_rate: PublishRate | None = None
         if not (limits := config.publishing.broker_limits).is_unlimited:
             self.broker_rate = PublishRate(limits, clock.monotonic())
@@ -81,6 +80,8 @@ class OwningTopic(Protocol):
     name: TopicName
     policies: EffectivePolicies
     parts: tuple[TopicPart, ...]
+    is_fenced: bool
+    """The topic refuses all clients: another broker has its log, or it is closing."""
 
     @property
     def keeps_messages(self) -> bool:
@@ -90,11 +91,6 @@ class OwningTopic(Protocol):
     @property
     def managed_ledger(self) -> ManagedLedger:
         """The topic's log. Raises ``NotAllowed`` where the topic has none."""
-        ...
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the topic refuses all clients: another broker has its log, or it is closing."""
         ...
 
     @property

@@ -1,6 +1,7 @@
-"""Of which parts a topic is made: a new feature is one more module, and one more line here.
+"""The list of the parts of a topic: a new feature is one more module, and one more line here.
 
-The first part is the first to take a message on its way to the log, and to hear that it is durable.
+The first part is the first to take a message on its way to the log, and the first to be told that
+it is durable.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from geminga_broker.topics.producing.topic_deduplication import TopicDeduplicati
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
 
-# Of a topic that keeps its messages.
+# Of a persistent topic. Receipts go out before the consumers are sent the run.
 PERSISTENT: tuple[type[TopicPart], ...] = (
     PublishPath,
     DelayLimit,
@@ -26,7 +27,7 @@ PERSISTENT: tuple[type[TopicPart], ...] = (
     PersistentSubscriptions,
     TopicReplication,
 )
-# Of one that does not.
+# Of a non-persistent topic.
 NON_PERSISTENT: tuple[type[TopicPart], ...] = (
     PublishPath,
     NonPersistentSubscriptions,

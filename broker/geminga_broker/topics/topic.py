@@ -1,8 +1,8 @@
-"""A topic: the parts that make it up, and a log if it keeps its messages.
+"""A topic: the parts that make it up, and a log if it is persistent.
 
 The topic opens and closes log and parts in order, gives each stored cursor to the part that claims
 it, passes events on to the parts, and refuses clients once it is fenced. ``publish_path`` and the
-subscriptions say what happens to messages.
+subscriptions decide what happens to messages.
 """
 
 from __future__ import annotations
@@ -37,26 +37,31 @@ log = logging.getLogger(__name__)
 
 @cache
 def _overriding(kinds: tuple[type[TopicPart], ...], hook: str) -> tuple[int, ...]:
-    """The indexes of the kinds that override ``hook``: for calls on the hot path, and for calls
-    that cost a task. Calling the other four kinds for every run takes 0.3 us."""
+    """The indexes of the kinds that override ``hook``.
+
+    For calls on the hot path (calling the other kinds for every run takes 0.3 us), and for calls
+    that cost a task.
+    """
     base: object = getattr(TopicPart, hook)
     return tuple(at for at, kind in enumerate(kinds) if getattr(kind, hook) is not base)
 
 
 class Topic(Service):
-    """Topic ``name``. It follows ``policies`` until ``apply`` brings others. ``create_with`` are
-    the properties of a new log; None: a log that does not exist is not created. ``on_fenced`` is
-    called when another broker has taken the log over."""
+    """Topic ``name``, which follows ``policies`` until ``apply`` brings others.
+
+    ``create_with`` are the properties of a new log; with None, a log that does not exist is not
+    created. ``on_fenced`` is called when another broker has taken the log over.
+    """
 
     __slots__ = (
         "__weakref__",
         "_hearing",
-        "_is_fenced",
         "_log",
         "_on_fenced",
         "_services",
         "close_by_s",
         "created_at_ms",
+        "is_fenced",
         "last_used_s",
         "meter",
         "name",
@@ -80,23 +85,27 @@ class Topic(Service):
         self.policies = policies
         self.created_at_ms = services.clock.wall_ms()
         now_s = services.clock.monotonic()
-        # Messages and bytes in, messages and bytes out.
+        # Rates of messages and bytes in, and of messages and bytes out.
         self.meter = Meter(now_s, 0, 0, 0, 0)
         # When the topic was last known to be in use, by the monotonic clock.
         self.last_used_s = now_s
-        # When closing must be over, by the event loop's time; what is still open then is left to
-        # the next owner to recover, as after a crash. None: it takes as long as it takes.
+        # When closing must be over, by the event loop's time. The next owner recovers what is still
+        # open then, as after a crash. None: no deadline.
         self.close_by_s: float | None = None
         self._services = services
         self._on_fenced = on_fenced
-        self._is_fenced = False
+        # The topic refuses all clients: another broker has its log, or it is closing. Never unset.
+        self.is_fenced = False
+        # None for a non-persistent topic.
         self._log: ManagedLedger | None = None
         if name.is_persistent:
             log_name = name.managed_ledger_name
             self._log = services.factory.log(log_name, self, create_with=create_with)
+        # Parts refer to their topic weakly, so that a closed topic is freed at once.
         owner: OwningTopic = proxy(self)
         kinds = PERSISTENT if name.is_persistent else NON_PERSISTENT
         self.parts: tuple[TopicPart, ...] = tuple(kind(owner, services) for kind in kinds)
+        # The indexes of the parts that are told of appended runs.
         self._hearing = _overriding(kinds, "run_appended")
         self.publishing = self.part(PublishPath)
         self.subscribing: PersistentSubscriptions | NonPersistentSubscriptions
@@ -136,16 +145,15 @@ class Topic(Service):
         return self._log
 
     def apply(self, policies: EffectivePolicies) -> None:
-        """Follow ``policies`` from now on: the log with its next ledgers and with what it trims,
-        the parts as they say."""
+        """Follow ``policies`` from now on: the log with its next ledgers and its next trimming, the
+        parts as each of them says."""
         self.policies = policies
         if self._log is not None:
             self._log.config = policies.log
             for cursor in self.cursors():
                 cursor.config = policies.log
-            is_kept_otherwise = self._log.retention != policies.retention
-            self._log.retention = policies.retention
-            if is_kept_otherwise:
+            if self._log.retention != policies.retention:
+                self._log.retention = policies.retention
                 self._log.trim_soon()
         for part in reversed(self.parts):
             part.apply(policies)
@@ -153,6 +161,7 @@ class Topic(Service):
     # Loading
 
     async def _open_parts(self) -> None:
+        # Parts adopt their cursors before the first part is told that all is open.
         if self._log is not None:
             await self._log.__aenter__()
             for cursor in await self._services.factory.load_cursors(
@@ -162,6 +171,7 @@ class Topic(Service):
         for part in self.parts:
             await part.opened()
         if self._log is not None:
+            # Last: from now on the log reports appended runs.
             self._log.follow(self)
 
     def _claimer(self, cursor_name: str) -> TopicPart | None:
@@ -202,7 +212,7 @@ class Topic(Service):
 
     def log_fenced(self) -> None:
         """Called by the log and by cursors: another broker has taken them over."""
-        self._is_fenced = True
+        self.is_fenced = True
         for part in self.parts:
             part.log_fenced()
         self._on_fenced(self)
@@ -228,14 +238,9 @@ class Topic(Service):
         """All subscriptions by name."""
         return self.subscribing.subscriptions
 
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the topic refuses all clients: another broker has its log, or it is closing."""
-        return self._is_fenced
-
     def check_open(self) -> None:
         """Raise ``TopicFenced`` where the topic refuses all clients."""
-        if self._is_fenced:
+        if self.is_fenced:
             raise TopicFenced(str(self.name))
 
     @property
@@ -253,7 +258,7 @@ class Topic(Service):
 
     @property
     def retention_ms(self) -> int:
-        """How long acknowledged messages are retained; -1: for ever."""
+        """How long acknowledged messages are retained; -1 for no limit."""
         return 0 if self._log is None else self._log.retention.time_ms
 
     # Rates
@@ -285,10 +290,10 @@ class Topic(Service):
             part.cursors_moved()
 
     async def terminate(self) -> Position:
-        """Take no more messages, for ever; the position of the last one. Consumers read on.
+        """Take no more messages from now on, and return the position of the last one.
 
-        Producers are disconnected when all that they sent is confirmed, and refused when they come
-        back. Raises ``StorageUnavailable``.
+        Consumers still read. Producers are disconnected once all that they sent is confirmed, and
+        refused when they reconnect. Raises ``StorageUnavailable``.
         """
         try:
             position = await self.managed_ledger.termination.terminate()
@@ -315,15 +320,24 @@ class Topic(Service):
 
     def disconnect_all(self) -> None:
         """Disconnect all clients; they look the topic up again."""
-        self._is_fenced = True
+        self.is_fenced = True
         for part in self.parts:
             part.disconnect()
 
     async def _close(self) -> None:
         self.disconnect_all()
+        closing = _overriding(PERSISTENT if self.keeps_messages else NON_PERSISTENT, "close")
         try:
             async with asyncio.timeout_at(self.close_by_s):
-                await self._close_side_by_side()
+                # Side by side; a part that fails does not keep the others, and the log, open.
+                results = await asyncio.gather(
+                    *(self.parts[index].close() for index in closing), return_exceptions=True
+                )
+                for error in results:
+                    if error is not None:
+                        log.error(
+                            "part not closed", exc_info=error, extra={"topic": str(self.name)}
+                        )
         except TimeoutError:
             log.warning("cursors left open", extra={"topic": str(self.name)})
         try:
@@ -332,20 +346,10 @@ class Topic(Service):
         except TimeoutError:
             log.warning("topic left open", extra={"topic": str(self.name)})
 
-    async def _close_side_by_side(self) -> None:
-        """Close the parts. One that fails does not keep the others, and the log, open."""
-        closing = _overriding(PERSISTENT if self.keeps_messages else NON_PERSISTENT, "close")
-        results = await asyncio.gather(
-            *(self.parts[index].close() for index in closing), return_exceptions=True
-        )
-        for error in results:
-            if error is not None:
-                log.error("part not closed", exc_info=error, extra={"topic": str(self.name)})
-
     async def _close_parts(self) -> None:
         if self._log is not None:
             await self._log.__aexit__(None, None, None)
-        # Not earlier: while the log closes, it still asks them what it may trim.
+        # Not earlier: while the log closes, it still asks the parts what it may trim.
         for part in self.parts:
             part.release()
 
