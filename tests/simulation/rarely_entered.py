@@ -144,7 +144,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
         "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_consumers:raise ConsumerBusy (3)",  # noqa: E501
         "geminga_broker.topics.decisions.consumer_admission:check_stored_name:raise NotAllowed",
-        "geminga_broker.topics.consuming.persistent_subscriptions:PersistentSubscriptions._ask_namesakes:except ConsumerBusy",  # noqa: E501
+        "geminga_broker.topics.consuming.persistent_subscriptions:PersistentSubscriptions._admit:except ConsumerBusy",  # noqa: E501
         "geminga_broker.topics.consuming.persistent_subscriptions:PersistentSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
         "geminga_broker.topics.directory:TopicDirectory._left:raise TopicFenced",
         "geminga_broker.topics.directory:TopicDirectory.delete:raise TopicReplicated",

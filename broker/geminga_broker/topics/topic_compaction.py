@@ -48,7 +48,7 @@ class TopicCompaction(TopicPart):
         await (await self._used()).adopt(cursor)
 
     async def opened(self) -> None:
-        """Create the cursor of the topic that stores topic policies. That topic has no subscription:
+        """Create the cursor of the topic that stores topic policies. It has no subscription:
         without this cursor its log would be trimmed before it is compacted."""
         if is_change_events(self._topic.name):
             await self.check_threshold(may_begin=False)

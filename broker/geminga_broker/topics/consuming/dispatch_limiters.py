@@ -1,7 +1,7 @@
-"""The dispatch rates of one topic: which gates its subscriptions pass, made while there are any.
+"""The dispatch rates of one topic: the rate limiters that its subscriptions dispatch through.
 
-``DispatchPolicies`` say what is limited. A topic without limits has nothing of this but a reference
-to its broker's gate, where there is one.
+``DispatchPolicies`` say what is limited. A topic without limits has none of this, except for a
+reference to the broker's rate limiter, if there is one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from geminga_runtime.clock import Clock
 
 
 class PublishedTo(Protocol):
-    """The topic, as far as it is to be served as fast as it is published to."""
+    """The topic, whose publish rate relative limits depend on."""
 
     @property
     def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes a second, in the last stats period."""
+        """Messages and bytes per second, in the last stats period."""
         ...
 
 
 class DispatchLimiters:
-    """Of ``topic``; all topics of the broker pass ``broker_limiter``, where there is one."""
+    """The rate limiters of ``topic``; all topics of the broker share ``broker_limiter``."""
 
     __slots__ = ("_broker_limiter", "_clock", "_own", "_policies", "_topic", "_topic_limiter")
 
@@ -35,11 +35,12 @@ class DispatchLimiters:
         self._topic = topic
         self._broker_limiter = broker_limiter
         self._topic_limiter: RateLimiter | None = None
+        # One for each subscription, if subscriptions are limited.
         self._own: dict[Subscription, RateLimiter] = {}
         self._policies = DISPATCH_FREELY
 
     def follow(self, policies: DispatchPolicies, subscriptions: list[Subscription]) -> None:
-        """From now on these hold, for ``subscriptions``, which are all there are."""
+        """Apply ``policies`` to ``subscriptions``, which are all of the topic."""
         if policies == self._policies:
             return
         self._policies = policies
@@ -48,40 +49,42 @@ class DispatchLimiters:
             self.hold(subscription)
 
     def hold(self, subscription: Subscription) -> None:
-        """Hold ``subscription`` back as is said now."""
+        """Let ``subscription`` dispatch through the rate limiters that hold now."""
         own = self._changed(
             self._own.pop(subscription, None), self._policies.subscription, LimitOf.SUBSCRIPTION
         )
         if own is not None:
             self._own[subscription] = own
-        gates = [
-            gate for gate in (self._broker_limiter, self._topic_limiter, own) if gate is not None
+        # The widest first: a dispatcher waits at the first that has no tokens left.
+        limiters = [
+            each for each in (self._broker_limiter, self._topic_limiter, own) if each is not None
         ]
-        subscription.membership.pass_through(gates, self._policies.counting)
+        subscription.membership.pass_through(limiters, self._policies.counting)
 
     def forget(self, subscription: Subscription) -> None:
-        """It is gone."""
+        """Drop the rate limiter of a subscription that ends, and let it leave the other queues."""
         own = self._own.pop(subscription, None)
         if own is not None:
             own.close()
         subscription.membership.pass_through([], self._policies.counting)
 
     def _changed(
-        self, gate: RateLimiter | None, limit: DispatchLimit, limit_of: LimitOf
+        self, limiter: RateLimiter | None, limit: DispatchLimit, limit_of: LimitOf
     ) -> RateLimiter | None:
-        """The gate with that limit; a new one is full, whoever waited at another is called."""
-        if gate is not None and gate.limit == limit:
-            return gate
-        if gate is not None:
-            gate.close()
+        """The rate limiter for ``limit``: ``limiter`` if it has that limit, else a new one, which
+        begins with all its tokens. Dispatchers that wait at the old one are called."""
+        if limiter is not None and limiter.limit == limit:
+            return limiter
+        if limiter is not None:
+            limiter.close()
         if limit.is_unlimited:
             return None
         return RateLimiter(limit, self._clock, lambda: self._topic.publish_rates, limit_of=limit_of)
 
     def close(self) -> None:
-        """The topic is closed."""
-        for gate in (self._topic_limiter, *self._own.values()):
-            if gate is not None:
-                gate.close()
+        """Close all rate limiters: the topic is closed."""
+        for limiter in (self._topic_limiter, *self._own.values()):
+            if limiter is not None:
+                limiter.close()
         self._topic_limiter = None
         self._own.clear()

@@ -1,4 +1,4 @@
-"""The subscriptions of a topic that keeps no messages: they come and go with their consumers."""
+"""The subscriptions of a non-persistent topic, which exist while consumers are connected."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from geminga_broker.topics.decisions.consumer_admission import check_name
 
 
 class NonPersistentSubscriptions(SubscriptionRegistry[NonPersistentSubscription]):
-    """The subscriptions of a topic without a log, which live while consumers are connected."""
+    """The subscriptions of a topic without a log."""
 
     __slots__ = ()
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
-        """Send the messages to consumers that have permits; the others miss them."""
+        """Send the messages to consumers that have permits; messages for the others are dropped."""
         del ledger_id, batch
         for _, payload, messages in entries:
             for subscription in self.subscriptions.values():
                 subscription.deliver(payload, messages)
 
     async def subscribe(self, request: SubscribeRequest) -> NonPersistentSubscription:
-        """The subscription, created if need be, with room for one more consumer."""
+        """The subscription, new or existing, with room for one more consumer.
+
+        Nothing is awaited, so that no check must be repeated. Raises ``BrokerError``.
+        """
         request.check()
         self._topic.check_open()
         if request.reads_compacted:
@@ -38,6 +41,7 @@ class NonPersistentSubscriptions(SubscriptionRegistry[NonPersistentSubscription]
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
             self._admission.check_subscriptions(len(self.subscriptions))
+            # It is added below, when no check can fail any more.
             name = self._topic.name
             subscription = NonPersistentSubscription(
                 request.subscription, str(name), name.partition_index, self._deserted
@@ -48,20 +52,21 @@ class NonPersistentSubscriptions(SubscriptionRegistry[NonPersistentSubscription]
         return subscription
 
     async def create(self, name: str, *, from_earliest: bool = False) -> bool:
-        """Create nothing: a subscription without consumers gets no messages here."""
+        """Create nothing, and return False: without consumers there is no subscription here."""
         del name, from_earliest
         return False
 
     def tick(self, now_s: float, period_s: float) -> None:
-        """Compute the rates of consumers, and of messages that no consumer could take."""
+        """Compute the rates of consumers, and of dropped messages."""
         super().tick(now_s, period_s)
         for each in self.subscriptions.values():
             each.drop_meter.tick(now_s, each.messages_dropped, period_s=period_s)
 
     def _deserted(self, subscription: NonPersistentSubscription) -> None:
+        """Forget a subscription whose last consumer has left."""
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
 
     def release(self) -> None:
-        """The subscriptions know this part."""
+        """Drop the subscriptions, which refer to this part."""
         self.subscriptions.clear()

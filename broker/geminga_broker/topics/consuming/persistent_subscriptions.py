@@ -1,4 +1,4 @@
-"""The subscriptions of a topic that keeps its messages: how they come, are found, and go."""
+"""The subscriptions of a persistent topic: created, found, and deleted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.chain import LedgerChain
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.positions import EARLIEST, LATEST, Entry, Position
-from geminga_broker.policies.dispatching import DISPATCH_FREELY, DispatchPolicies
+from geminga_broker.policies.dispatching import DISPATCH_FREELY
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
@@ -34,19 +34,15 @@ from geminga_server.metrics import Meter
 
 
 def _first_wanted(request: SubscribeRequest, chain: LedgerChain) -> Position:
-    """The first entry that is wanted of a subscription that is new; for one that is beyond the end,
-    as the latest is, the initial position counts, as upstream has it."""
+    """The first entry that a new subscription wants.
+
+    A start position beyond the end of the log, such as the latest, does not count: then the initial
+    position does, as in upstream.
+    """
     start = request.start_position
     if start is not None and start <= chain.last_confirmed:
         return start
     return EARLIEST if request.starts_at_earliest else LATEST
-
-
-def _reads_from(subscription: Subscription) -> Position:
-    dispatcher = subscription.dispatcher
-    if dispatcher is None or not dispatcher.consumers:
-        return subscription.mark_delete
-    return dispatcher.wanted_from
 
 
 class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
@@ -55,9 +51,9 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     __slots__ = (
         "_broker_limiter",
         "_changing",
+        "_dispatch_limiters",
         "_factory",
         "_is_closed",
-        "_throttling",
         "_topic_name",
         "entry_meter",
     )
@@ -66,30 +62,32 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # Entries appended, entries sent to consumers, and how many of these were read from bookies.
+        # Rates of entries appended, of entries sent, and of those among them read from bookies.
         self.entry_meter = Meter(services.clock.monotonic(), 0, 0, 0)
+        # Kept for a subscription that is deleted after the topic was freed.
         self._topic_name = str(topic.name)
         self._is_closed = False
         self._factory = services.factory
         self._broker_limiter = services.broker_limiter
-        self._throttling: DispatchLimiters | None = None  # most topics have no limit
-        # Guards which subscriptions exist while one is being created or deleted; None before that.
+        # Made with the first limit: most topics have none.
+        self._dispatch_limiters: DispatchLimiters | None = None
+        # Held while a subscription is created or deleted; made with the first of them.
         self._changing: asyncio.Lock | None = None
 
     def apply(self, policies: EffectivePolicies) -> None:
-        """Hold present and new subscriptions to these policies."""
+        """Apply policies to present and new subscriptions."""
         super().apply(policies)
-        self._throttle(policies.dispatching)
+        dispatching = policies.dispatching
+        is_limited = dispatching != DISPATCH_FREELY or self._broker_limiter is not None
+        if self._dispatch_limiters is None and is_limited:
+            self._dispatch_limiters = DispatchLimiters(
+                self._topic, self._clock, self._broker_limiter
+            )
+        if self._dispatch_limiters is not None:
+            self._dispatch_limiters.follow(dispatching, list(self.subscriptions.values()))
         for subscription in self.subscriptions.values():
             subscription.hold_back(policies.delayed)
             subscription.membership.limit(policies.unacknowledged)
-
-    def _throttle(self, policies: DispatchPolicies) -> None:
-        is_limited = policies != DISPATCH_FREELY or self._broker_limiter is not None
-        if self._throttling is None and is_limited:
-            self._throttling = DispatchLimiters(self._topic, self._clock, self._broker_limiter)
-        if self._throttling is not None:
-            self._throttling.follow(policies, list(self.subscriptions.values()))
 
     @property
     def failover_delay_s(self) -> float:
@@ -99,7 +97,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     # Events of the topic
 
     async def adopt(self, cursor: Cursor) -> None:
-        """A cursor that no other part claims is a subscription's."""
+        """Make a subscription for a stored cursor that no other part claims."""
         await self._add(cursor)
 
     def cursors(self) -> list[Cursor]:
@@ -107,8 +105,14 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         return [each.cursor for each in self.subscriptions.values()]
 
     def reads_from(self) -> Position | None:
-        """Where the slowest subscription reads."""
-        return min(map(_reads_from, self.subscriptions.values()), default=None)
+        """The position from which the slowest subscription has still to read."""
+        positions: list[Position] = []
+        for each in self.subscriptions.values():
+            dispatcher = each.dispatcher
+            # Without consumers, reading begins again after the mark-delete position.
+            is_read = dispatcher is not None and dispatcher.consumers
+            positions.append(dispatcher.wanted_from if dispatcher and is_read else each.mark_delete)
+        return min(positions, default=None)
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
@@ -121,23 +125,24 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     async def expire(self, expiry: Expiry) -> None:
         """Let every subscription pass messages that are too old. Raises ``StorageUnavailable``."""
         for subscription in list(self.subscriptions.values()):
+            # It may have been deleted while an earlier one was awaited.
             if self.subscriptions.get(subscription.name) is subscription:
                 await subscription.expire(expiry)
 
     def cursors_moved(self) -> None:
-        """Consumers no longer hold what was passed, and have room for more."""
+        """Send no entry that was passed; consumers that held some have room for others."""
         for subscription in self.subscriptions.values():
             subscription.skip_acknowledged()
             subscription.entries_available()
 
     def terminated(self) -> None:
-        """Tell the consumers of subscriptions that have acknowledged everything."""
+        """Tell the consumers of subscriptions without a backlog that they have everything."""
         for subscription in self.subscriptions.values():
             subscription.tell_end()
 
     def is_used(self, rule: Inactivity) -> bool:
-        """Whether a subscription exists, or is being created or deleted. Where the rule deletes
-        topics with subscriptions, only one with a backlog keeps the topic."""
+        """Whether a subscription exists, or is being created or deleted. If the rule deletes topics
+        with subscriptions, only a backlog keeps the topic."""
         if self._changing is not None and self._changing.locked():
             return True
         if rule.takes_subscriptions:
@@ -157,35 +162,13 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         for each in subscriptions:
             each.tick(now_s, period_s)
 
-    # Creating subscriptions
-
-    async def _add(self, cursor: Cursor) -> Subscription:
-        topic, policies = self._topic, self._topic.policies
-        await topic.enter_cursor(cursor)
-        subscription = Subscription(
-            self,
-            str(topic.name),
-            topic.name.partition_index,
-            topic.managed_ledger,
-            cursor,
-            self._clock,
-            topic.part(TopicCompaction).view,
-        )
-        subscription.membership.limit(policies.unacknowledged)
-        subscription.hold_back(policies.delayed)
-        if self._throttling is not None:
-            self._throttling.hold(subscription)
-        cursor.on_ledger_left = subscription.passed_ledger
-        self.subscriptions[cursor.name] = subscription
-        return subscription
-
-    def _change(self) -> asyncio.Lock:
-        if self._changing is None:
-            self._changing = asyncio.Lock()
-        return self._changing
+    # Subscribing
 
     async def subscribe(self, request: SubscribeRequest) -> Subscription:
-        """The subscription, new or known, ready for one more consumer."""
+        """The subscription, new or existing, with room for one more consumer.
+
+        The checks and their order are upstream's. Raises ``BrokerError``.
+        """
         request.check()
         check_subscription(request.subscription)
         if request.reads_compacted:
@@ -196,10 +179,16 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             self._topic.check_open()
             subscription = self.subscriptions.get(request.subscription)
             if subscription is None:
-                subscription = await self._made(request)
+                async with self._change():
+                    # While it waited for the lock, another client may have created it.
+                    self._topic.check_open()
+                    subscription = self.subscriptions.get(request.subscription)
+                    if subscription is None:
+                        subscription = await self._create(request)
             try:
                 is_ready = await self._admit(request, subscription)
             except BaseException:
+                # One that was created for this consumer alone goes again.
                 subscription.end_if_deserted()
                 raise
             if is_ready:
@@ -211,43 +200,44 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     def _check_name(self, name: str) -> None:
         check_name(name, is_reserved=self._topic.claims(name))
 
-    async def _made(self, request: SubscribeRequest) -> Subscription:
-        async with self._change():
-            self._topic.check_open()
-            present = self.subscriptions.get(request.subscription)
-            return await self._create(request) if present is None else present
-
     async def _admit(self, request: SubscribeRequest, subscription: Subscription) -> bool:
-        """Make room for one more consumer; False where the subscription was deleted meanwhile."""
+        """Make room for one more consumer; False if the subscription was deleted meanwhile."""
         check_durability(
             is_durable=subscription.cursor.is_durable, wants_durable=request.is_durable
         )
-        await self._ask_namesakes(request, subscription)
+        try:
+            self._check_consumers(request, len(subscription.consumers))
+        except ConsumerBusy:
+            # A consumer of the same name may be the same client, whose former connection broke
+            # without a word: ping it before the new one is refused.
+            for each in list(subscription.consumers):
+                if each.name == request.consumer.name and not await each.session.is_alive():
+                    await subscription.disconnect(each)
         await subscription.admit(request.type, request.key_shared)
-        # While it was waited for, the topic may have been closed, the subscription deleted.
+        # Meanwhile the topic may have been closed, the subscription deleted, or another consumer
+        # added: check again.
         self._topic.check_open()
         if self.subscriptions.get(request.subscription) is not subscription:
             return False
         self._check_consumers(request, len(subscription.consumers))
         return True
 
-    async def _ask_namesakes(self, request: SubscribeRequest, subscription: Subscription) -> None:
-        """Where there is no more room: a consumer of the same name, whose client is gone without a
-        word, makes room for the one that comes back."""
-        try:
-            self._check_consumers(request, len(subscription.consumers))
-        except ConsumerBusy:
-            for each in list(subscription.consumers):
-                if each.name == request.consumer.name and not await each.session.is_alive():
-                    await subscription.disconnect(each)
+    # Creating
+
+    def _change(self) -> asyncio.Lock:
+        if self._changing is None:
+            self._changing = asyncio.Lock()
+        return self._changing
 
     async def _create(self, request: SubscribeRequest) -> Subscription:
+        """Create the subscription that a consumer asks for. The lock is held."""
         self._admission.check_use(is_durable=request.is_durable)
         self._admission.check_subscriptions(len(self.subscriptions))
         self._check_consumers(request, 0)
         chain = self._topic.managed_ledger.chain
         if request.is_durable:
             check_stored_name(request.subscription)
+            # The log must have a ledger: a cursor is stored with a position in it.
             await self._topic.managed_ledger.begin()
             at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
             cursor = await self._factory.create_cursor(
@@ -267,10 +257,10 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         properties: Mapping[str, str] | None = None,
         is_replicated: bool = False,
     ) -> bool:
-        """Make a durable subscription without a consumer; whether it was made, not known before.
+        """Create a durable subscription without a consumer; False if it exists.
 
-        Its first message is the one at ``start``, else the next one to be published, or the oldest
-        (``from_earliest``).
+        Its first message is the one at ``start``; without that the next one to be published, or the
+        oldest one (``from_earliest``).
         """
         check_subscription(name)
         async with self._change():
@@ -296,6 +286,27 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             await self._add(cursor)
             return True
 
+    async def _add(self, cursor: Cursor) -> Subscription:
+        """Open ``cursor``, and add its subscription."""
+        topic, policies = self._topic, self._topic.policies
+        await topic.enter_cursor(cursor)
+        subscription = Subscription(
+            self,
+            str(topic.name),
+            topic.name.partition_index,
+            topic.managed_ledger,
+            cursor,
+            self._clock,
+            topic.part(TopicCompaction).view,
+        )
+        subscription.membership.limit(policies.unacknowledged)
+        subscription.hold_back(policies.delayed)
+        if self._dispatch_limiters is not None:
+            self._dispatch_limiters.hold(subscription)
+        cursor.on_ledger_left = subscription.passed_ledger
+        self.subscriptions[cursor.name] = subscription
+        return subscription
+
     def named(self, name: str) -> Subscription:
         """The subscription of this name. Raises ``SubscriptionNotFound``."""
         try:
@@ -303,8 +314,10 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         except KeyError:
             raise SubscriptionNotFound(name, str(self._topic.name)) from None
 
+    # Deleting
+
     def subscription_left(self, subscription: Subscription) -> None:
-        """The last consumer of a subscription that is not durable has gone."""
+        """End a subscription that is not durable: its last consumer has left."""
         if not self._is_closed and self.subscriptions.get(subscription.name) is subscription:
             self._take_out(subscription)
             self._topic.spawn(
@@ -313,17 +326,18 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
 
     def _take_out(self, subscription: Subscription) -> None:
         del self.subscriptions[subscription.name]
-        if self._throttling is not None:
-            self._throttling.forget(subscription)
+        if self._dispatch_limiters is not None:
+            self._dispatch_limiters.forget(subscription)
         self._topic.note_use()
 
     async def delete_subscription(
         self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
     ) -> None:
-        """Forget a subscription and its cursor; ``consumer`` is the one that asks for it."""
+        """Delete a subscription and its cursor; ``consumer`` is the one that asks for it."""
         async with self._change():
             if self._is_closed:
                 raise TopicFenced(self._topic_name)
+            # It may have been deleted while this waited for the lock.
             if self.subscriptions.get(subscription.name) is subscription:
                 subscription.give_up(consumer, force=force)
                 self._take_out(subscription)
@@ -332,22 +346,24 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
                 finally:
                     await subscription.cursor.__aexit__(None, None, None)
 
+    # Ending
+
     async def close(self) -> None:
-        """Write what is not yet written, and close the cursors."""
+        """Store what is not stored yet, and close the cursors."""
         async with self._change():
             self._is_closed = True
-            if self._throttling is not None:
+            if self._dispatch_limiters is not None:
                 for each in self.subscriptions.values():
-                    self._throttling.forget(each)
-                self._throttling.close()
+                    self._dispatch_limiters.forget(each)
+                self._dispatch_limiters.close()
             await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
 
     def release(self) -> None:
-        """The topic is closed: keep no subscriptions, which know this, so that all is freed."""
+        """Drop the subscriptions, which refer to this part."""
         self.subscriptions.clear()
 
     async def delete(self) -> None:
-        """Forget all cursors for good; nobody comes any more."""
+        """Delete the cursors of all subscriptions; no client is connected any more."""
         async with self._change():
             for subscription in list(self.subscriptions.values()):
                 await subscription.delete_stored()

@@ -1,4 +1,4 @@
-"""The subscriptions of a topic by name, whether it keeps its messages or not."""
+"""The subscriptions of a topic by name, of persistent and of non-persistent ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from geminga_runtime.clock import Clock
 
 
 class TopicSubscription(Protocol):
-    """A subscription of any topic."""
+    """What sessions and stats ask of a subscription of any topic."""
 
     @property
     def name(self) -> str:
@@ -27,7 +27,7 @@ class TopicSubscription(Protocol):
 
     @property
     def type(self) -> SubscriptionType | None:
-        """What its consumers are; None while none has ever come."""
+        """The type of its consumers, connected or last; None before the first one."""
         ...
 
     @property
@@ -52,24 +52,25 @@ class TopicSubscription(Protocol):
 
     @property
     def expiry_rate(self) -> float:
-        """How many entries a second grow too old."""
+        """How many entries expire per second."""
         ...
 
     @property
     def mark_delete(self) -> Position | None:
-        """Everything up to here is acknowledged; None where nothing is kept."""
+        """The last position of the prefix of the log that is acknowledged completely; None without
+        a log."""
         ...
 
     def connected(self, consumer: Consumer) -> None:
-        """The client knows that it is subscribed: it may be told more now."""
+        """Let ``consumer`` take part: its client knows that it is subscribed."""
         ...
 
     def flow(self, consumer: Consumer, permits: int) -> None:
-        """``consumer`` has room for ``permits`` more messages."""
+        """Add ``permits`` messages to what ``consumer`` may be sent."""
         ...
 
     def entries_available(self) -> None:
-        """Look whether something can be sent: entries came, or a socket drained."""
+        """Dispatch what can be sent now: entries were appended, or a socket has drained."""
         ...
 
     def acknowledge(
@@ -79,7 +80,7 @@ class TopicSubscription(Protocol):
         ...
 
     def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
-        """Acknowledge whole entries, by the thousand; ``ids`` may come back in another order."""
+        """Acknowledge whole entries, of which there may be thousands; ``ids`` may be sorted."""
         ...
 
     def acknowledge_upto(
@@ -89,7 +90,8 @@ class TopicSubscription(Protocol):
         ack_set: Sequence[int],
         on_durable: OnDurable | None,
     ) -> None:
-        """Acknowledge everything up to ``position``; raises ``NotAllowed`` on Shared."""
+        """Acknowledge everything before ``position``, and of the entry there the messages whose
+        bits ``ack_set`` lacks. Raises ``NotAllowed`` for Shared and Key_Shared."""
         ...
 
     def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
@@ -97,20 +99,20 @@ class TopicSubscription(Protocol):
         ...
 
     async def seek(self, position: Position, remaining: Sequence[int] = ()) -> None:
-        """Make ``position`` the next entry to deliver, and of its batch what the bit set
-        ``remaining`` holds; consumers are told to come back first."""
+        """Make ``position`` the next entry to deliver; of its batch only the messages whose bits
+        ``remaining`` has. Consumers are told to subscribe again first."""
         ...
 
     async def seek_time(self, time_ms: int) -> None:
-        """Make the first message published at or after that time the next to deliver."""
+        """Make the first message published at or after ``time_ms`` the next to deliver."""
         ...
 
     async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
-        """The newest entry and the index of the last message in its batch (-1: no batch)."""
+        """The newest entry, and the index of the last message in it (-1 if it is no batch)."""
         ...
 
     async def disconnect(self, consumer: Consumer) -> None:
-        """``consumer`` is gone."""
+        """Remove ``consumer``."""
         ...
 
     async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
@@ -138,12 +140,13 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
         self._admission = ConsumerAdmission(str(topic.name), SUBSCRIBE_FREELY)
 
     def apply(self, policies: EffectivePolicies) -> None:
-        """Hold new consumers to these policies."""
+        """Apply policies to consumers that subscribe from now on."""
         self._admission.apply(policies.subscribing)
 
     def _check_consumers(self, request: SubscribeRequest, of_subscription: int) -> None:
-        """Raise ``ConsumerBusy`` where the topic, or its subscription with ``of_subscription``
+        """Raise ``ConsumerBusy`` if the topic, or its subscription with ``of_subscription``
         consumers, may not have one more."""
+        # Without limits, the consumers of many subscriptions need not be gathered.
         if self._admission.limits_consumers:
             of_topic = [each for other in self.subscriptions.values() for each in other.consumers]
             self._admission.check_consumers(request.consumer.host, of_topic, of_subscription)

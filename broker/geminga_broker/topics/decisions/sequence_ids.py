@@ -1,9 +1,9 @@
-"""The sequence ids by which a topic knows a message that it has already. Pure.
+"""The sequence ids by which a topic recognizes messages that it has stored already. Pure.
 
-The rules are upstream's (``MessageDeduplication``): each producer's messages are numbered upwards;
-a batch is compared by its lowest number and remembered by its highest; of a message in chunks only
-the last chunk counts. What was taken but is not stored yet can still get lost: whether a message
-of such a number is a repeat cannot be told.
+The rules are upstream's (``MessageDeduplication``). The numbers of a producer's messages grow. A
+batch is compared by its lowest number and remembered by its highest. Of a message in chunks only
+the last chunk counts. A message that is pending can still be lost: whether another one of its
+number is a repeat cannot be decided yet.
 """
 
 from __future__ import annotations
@@ -18,46 +18,48 @@ from geminga_protocol.pulsar.integers import signed
 from geminga_protocol.pulsar.payload import parse_metadata
 
 NO_SEQUENCE_ID = -1
-# A snapshot is one entry of a bookie, together with the rest of a cursor; names may be long.
+# A snapshot is stored in one entry, together with the rest of a cursor; names may be long.
 SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024
-# What a number takes beside its producer's name: tags, lengths, and the number itself.
+# What a number takes besides its producer's name: tags, lengths, and the number itself.
 NUMBER_BYTES = 20
 
 
 class Verdict(Enum):
-    """What a message is to the topic."""
+    """Whether a message is a repeat."""
 
     NEW = "new"
     STORED = "stored"
     UNKNOWN = "unknown"
-    """One of its number is under way, and may be stored or lost."""
+    """A message of its number is pending, and may be stored or lost."""
 
 
 class SequenceIds:
-    """The highest number that each producer has sent, and the highest of which it is stored.
+    """The highest numbers of each producer: sent, and stored.
 
-    Producers that are not connected are known until ``forget_idle``.
+    Producers that are not connected are kept until ``forget_idle``.
     """
 
     def __init__(self) -> None:
+        # By producer name. ``_taken`` is ahead of ``_stored`` while messages are pending.
         self._taken: dict[str, int] = {}
         self._stored: dict[str, int] = {}
         # Since when producers are not connected, in seconds of the monotonic clock.
         self._idle_since_s: dict[str, float] = {}
 
     def last_of(self, name: str) -> int:
-        """The last number that this producer has sent; -1 for one that is not known."""
+        """The last number that this producer has sent; -1 for an unknown producer."""
         return self._taken.get(name, NO_SEQUENCE_ID)
 
     def is_under_way(self, name: str) -> bool:
-        """Whether anything of this producer was taken and is not stored yet."""
+        """Whether messages of this producer are pending."""
         return self.last_of(name) > self._stored.get(name, NO_SEQUENCE_ID)
 
     # Publishing
 
     def all_new(self, name: str, items: Sequence[AppendRequest]) -> int | None:
-        """The highest number of a run without chunks in which everything is new; None where
-        something is not, and has to be looked at one by one."""
+        """The highest number of a run without chunks, if all its messages are new; None if some are
+        not, so that they must be judged one by one."""
+        # HOT: one pass over the run.
         last = self._taken.get(name)
         for _, _, _, sequence_id, highest in items:
             number = signed(sequence_id)
@@ -67,7 +69,7 @@ class SequenceIds:
         return last
 
     def judge(self, name: str, sequence_id: int) -> Verdict:
-        """What a message with this (lowest) number is."""
+        """Whether a message with this (lowest) number is a repeat."""
         number = signed(sequence_id)
         if name not in self._taken or number > self._taken[name]:
             return Verdict.NEW
@@ -75,25 +77,26 @@ class SequenceIds:
         return Verdict.STORED if stored is not None and number <= stored else Verdict.UNKNOWN
 
     def taken(self, name: str, number: int) -> None:
-        """Messages up to ``number`` are on their way."""
+        """Messages up to ``number`` were handed to the log."""
         self._taken[name] = number
 
     def stored(self, name: str, items: Iterable[AppendRequest], *, is_chunking: bool) -> None:
-        """These of one producer are durable."""
+        """Messages of one producer are durable."""
         for item in items:
             if not is_chunking or completes_message(payload_of(item)):
                 self._stored[name] = highest_of(item)
 
-    # Keeping
+    # Snapshots
 
     def restore(self, numbers: Mapping[str, int], now_s: float) -> None:
-        """What an earlier life of the topic stored of producers, who are not connected yet."""
+        """Take over numbers that an earlier owner stored, of producers that are not connected."""
         for name, number in numbers.items():
             self._taken[name] = self._stored[name] = number
             self._idle_since_s[name] = now_s
 
     def snapshot(self, producers_max: int) -> dict[str, int]:
-        """The numbers of what is stored, by name, of so many producers and so many bytes."""
+        """The numbers of stored messages by name, of at most ``producers_max`` producers and
+        ``SNAPSHOT_BYTES_MAX`` bytes."""
         kept: dict[str, int] = {}
         room_bytes = SNAPSHOT_BYTES_MAX
         for name, number in self._stored.items():
@@ -104,15 +107,15 @@ class SequenceIds:
         return dict(sorted(kept.items()))
 
     def connected(self, name: str) -> None:
-        """A producer of this name is here."""
+        """A producer of this name has connected: keep its numbers."""
         self._idle_since_s.pop(name, None)
 
     def disconnected(self, name: str, now_s: float) -> None:
-        """It has gone."""
+        """The producer of this name has left."""
         self._idle_since_s[name] = now_s
 
     def forget_idle(self, since_s: float) -> bool:
-        """Forget who has been away since before then; whether there was any."""
+        """Forget producers that left before ``since_s``; True if there were any."""
         gone = [name for name, idle_s in self._idle_since_s.items() if idle_s < since_s]
         for name in gone:
             del self._idle_since_s[name]
@@ -122,13 +125,13 @@ class SequenceIds:
 
 
 def highest_of(item: AppendRequest) -> int:
-    """The number by which an entry is remembered: of a batch the last one's."""
+    """The number by which an entry is remembered: that of the last message in it."""
     _, _, _, sequence_id, highest = item
     return max(signed(sequence_id), signed(highest)) if highest else signed(sequence_id)
 
 
 def completes_message(payload: bytes) -> bool:
-    """Whether it is no chunk of a message or its last one; all chunks bear the same number."""
+    """Whether an entry is a whole message, or the last chunk of one; all chunks have its number."""
     try:
         return _is_complete(parse_metadata(payload))
     except WireError:
@@ -136,7 +139,7 @@ def completes_message(payload: bytes) -> bool:
 
 
 def number_of_stored(metadata: MessageMetadata) -> tuple[str, int] | None:
-    """Producer and number that a stored entry tells of; None for one that tells of none."""
+    """The producer and the number in a stored entry; None for markers and incomplete chunks."""
     if metadata.HasField("marker_type") or not _is_complete(metadata):
         return None
     number = max(signed(metadata.sequence_id), signed(metadata.highest_sequence_id))

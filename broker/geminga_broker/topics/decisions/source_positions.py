@@ -1,9 +1,9 @@
-"""The positions by which a topic knows a replicated message that it has already. Pure.
+"""The positions by which a topic recognizes replicated messages that it has stored already. Pure.
 
-A replicator sends the entries of its topic in their order, each with its position there: what is
-not beyond the last one taken is a repeat. The positions are kept beside the producers' sequence
-ids, under the names that upstream gives them (``MessageDeduplication``), and are found again in
-the stored entries themselves.
+A replicator sends the entries of its topic in their order, each with its position there; an entry
+that is not beyond the last position taken is a repeat. The positions are stored beside the
+producers' sequence ids, under upstream's names (``MessageDeduplication``), and are in the stored
+entries themselves.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ NO_POSITION: SourcePosition = (-1, -1)
 
 
 class SourcePositions:
-    """The highest position that each replicator has sent, and the highest one that is stored.
+    """The highest positions of each replicator: sent, and stored.
 
-    They are never forgotten: a cluster may be away for long, and there are few clusters.
+    They are never forgotten: a cluster may be unreachable for long, and there are few clusters.
     """
 
     def __init__(self) -> None:
+        # By producer name. ``_taken`` is ahead of ``_stored`` while entries are pending.
         self._taken: dict[str, SourcePosition] = {}
         self._stored: dict[str, SourcePosition] = {}
 
     def judge(self, name: str, position: SourcePosition) -> Verdict:
-        """What an entry of this replicator, from this position, is."""
+        """Whether an entry of this replicator, with this position, is a repeat."""
         taken = self._taken.get(name)
         if taken is None or position > taken:
             return Verdict.NEW
@@ -45,7 +46,7 @@ class SourcePositions:
         return Verdict.STORED if stored is not None and position <= stored else Verdict.UNKNOWN
 
     def all_new(self, name: str, positions: Sequence[SourcePosition]) -> bool:
-        """Whether all of a run are new, and in their order: else they are looked at one by one."""
+        """Whether all entries of a run are new and in order; if not, they are judged one by one."""
         last = self._taken.get(name, NO_POSITION)
         for position in positions:
             if position <= last:
@@ -54,23 +55,24 @@ class SourcePositions:
         return True
 
     def taken(self, name: str, position: SourcePosition) -> None:
-        """Entries up to ``position`` are on their way."""
+        """Entries up to ``position`` were handed to the log."""
         self._taken[name] = position
 
     def stored(self, name: str, position: SourcePosition) -> None:
-        """Entries up to ``position`` are durable. What was on its way when deduplication was turned
-        on was never said to be taken: from here on it is, or a repeat of it would pass for new."""
+        """Entries up to ``position`` are durable."""
+        # Entries that were pending when deduplication was turned on were never reported as taken.
+        # Now they count as taken, or a repeat of them would pass for new.
         self._stored[name] = position
         self._taken[name] = max(position, self._taken.get(name, position))
 
     def is_under_way(self, name: str) -> bool:
-        """Whether anything of this replicator was taken and is not stored yet."""
+        """Whether entries of this replicator are pending."""
         return self._taken.get(name) != self._stored.get(name)
 
-    # Keeping
+    # Snapshots
 
     def restore(self, numbers: Mapping[str, int]) -> dict[str, int]:
-        """Take the positions out of a snapshot's ``numbers``; what is left are sequence ids."""
+        """Take the positions out of a snapshot's ``numbers``; return the rest, the sequence ids."""
         left = dict(numbers)
         for key, ledger_id in numbers.items():
             name = key.removesuffix(LEDGER_SUFFIX)
@@ -80,8 +82,8 @@ class SourcePositions:
         return left
 
     def found_stored(self, metadata: MessageMetadata, cluster: str) -> bool:
-        """Take the position that a stored entry of ``cluster`` tells of. False where it tells of
-        none: it was published here."""
+        """Take over the position in a stored entry of ``cluster``. False if the entry was published
+        here, and not replicated."""
         if not metadata.replicated_from:
             return False
         position = source_position(metadata)
@@ -90,11 +92,12 @@ class SourcePositions:
         return True
 
     def _found(self, name: str, position: SourcePosition) -> None:
+        """An entry with ``position`` is stored; the snapshot may know of later ones."""
         if position > self._stored.get(name, NO_POSITION):
             self._taken[name] = self._stored[name] = position
 
     def snapshot(self) -> dict[str, int]:
-        """The positions of what is stored, as the numbers of a snapshot."""
+        """The positions of stored entries, as the numbers of a snapshot."""
         numbers: dict[str, int] = {}
         for name, (ledger_id, entry_id) in self._stored.items():
             numbers[name + LEDGER_SUFFIX] = ledger_id
