@@ -133,7 +133,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.replication.remote_schemas:RemoteSchemas.learn:raise SchemaRefused",
         "geminga_broker.replication.replicator:Replicator._check_partitions:raise PartitionsDiffer",
         "geminga_broker.schemas.registry:SchemaRegistry._change:raise ServiceNotReady",
-        "geminga_broker.schemas.storage:SchemaStorage._drop_ledger:except CoordinationError",
+        "geminga_broker.schemas.storage:SchemaStorage.append:except CoordinationError",
         "geminga_broker.schemas.storage:SchemaStorage.delete:raise SchemasChanged",
         "geminga_broker.sessions.liveness:Liveness._check_answering:except TimeoutError",
         "geminga_broker.sessions.publishing:ProducerCommands._append:except BrokerError",
