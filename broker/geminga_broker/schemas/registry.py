@@ -197,8 +197,8 @@ class SchemaRegistry:
         return await self._storage.append(stored, info, digest)
 
     async def delete_all(self, topic: TopicName) -> bool:
-        """Delete all versions for good: the topic is deleted, or an operator wants it. False if there
-        were none. Numbers begin again."""
+        """Delete all versions for good: the topic is deleted, or an operator wants it. Numbers begin
+        again. False if there were none."""
         with self.counts.timed(Operation.DELETE, str(topic.namespace)):
             return await self._storage.delete(schema_id(topic))
 
