@@ -197,8 +197,10 @@ class SchemaRegistry:
         return await self._storage.append(stored, info, digest)
 
     async def delete_all(self, topic: TopicName) -> bool:
-        """Delete all versions for good: the topic is deleted, or an operator wants it. Numbers begin
-        again. False if there were none."""
+        """Delete all versions for good, and begin again with the numbers; False if there were none.
+
+        The topic is deleted, or an operator wants it.
+        """
         with self.counts.timed(Operation.DELETE, str(topic.namespace)):
             return await self._storage.delete(schema_id(topic))
 

@@ -91,7 +91,7 @@ class Membership:
         """
         if not self.consumers:
             if self.type is not kind or not self.key_shared.is_alike(key_shared):
-                self._drop_dispatcher()
+                self.drop_dispatcher()
                 self.type, self.key_shared = kind, key_shared
         else:
             assert self.type is not None
@@ -115,7 +115,8 @@ class Membership:
                 self.dispatcher.pass_through(self._limiters, self._counting, self.stalls)
         return self.dispatcher
 
-    def _drop_dispatcher(self) -> None:
+    def drop_dispatcher(self) -> None:
+        """Keep the counters of the dispatcher, and forget the rest of it."""
         if self.dispatcher is not None:
             self._entries_sent_before += self.dispatcher.entries_sent
             self._entries_fetched_before += self.dispatcher.reader.entries_fetched
@@ -137,7 +138,7 @@ class Membership:
             self._bytes_out_before += consumer.bytes_out
             self.dispatcher.remove(consumer)
             if self.dispatcher.is_forgettable:
-                self._drop_dispatcher()
+                self.drop_dispatcher()
 
     def stop(self) -> None:
         """Send no consumer any more. Before all are removed one by one: what the first one held
@@ -151,10 +152,6 @@ class Membership:
         for consumer in list(self.consumers):
             self.remove(consumer)
             consumer.listener.closed(consumer)
-
-    def end(self) -> None:
-        """Drop the dispatcher: no consumer will be added any more."""
-        self._drop_dispatcher()
 
     # Limits
 

@@ -174,12 +174,14 @@ class Subscription:
     @property
     def expiry_rate(self) -> float:
         """How many entries expire per second."""
-        return 0.0 if self._skipper is None else self._skipper.expiry_rate
+        meter = None if self._skipper is None else self._skipper.expiry_meter
+        return 0.0 if meter is None else meter.rates[0]
 
     def tick(self, now_s: float, period_s: float) -> None:
         """A stats period ended: compute the expiry rate."""
-        if self._skipper is not None:
-            self._skipper.tick(now_s, period_s)
+        skipper = self._skipper
+        if skipper is not None and skipper.expiry_meter is not None:
+            skipper.expiry_meter.tick(now_s, skipper.expired, period_s=period_s)
 
     # Parts that are made on first use
 
@@ -451,7 +453,7 @@ class Subscription:
             self._redelivery_counts.finish()
         await self.cursor.__aexit__(None, None, None)
         # These refer back to the subscription: without them, it is freed at once.
-        self.membership.end()
+        self.membership.drop_dispatcher()
         self._delayed = self._skipper = self._expiry_monitor = self._reset = None
 
     async def delete_stored(self) -> None:

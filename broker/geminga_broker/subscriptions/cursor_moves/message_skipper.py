@@ -43,16 +43,6 @@ class MessageSkipper:
         self._clock = clock
         self._on_passed = on_passed
 
-    @property
-    def expiry_rate(self) -> float:
-        """How many entries expire per second."""
-        return 0.0 if self.expiry_meter is None else self.expiry_meter.rates[0]
-
-    def tick(self, now_s: float, period_s: float) -> None:
-        """A stats period ended: compute that rate."""
-        if self.expiry_meter is not None:
-            self.expiry_meter.tick(now_s, self.expired, period_s=period_s)
-
     # Skipping
 
     async def entries(self, count: int) -> None:

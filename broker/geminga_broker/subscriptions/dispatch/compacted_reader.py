@@ -15,7 +15,7 @@ from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.managed_ledger.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.chain import LedgerChain
 from geminga_broker.managed_ledger.fetched_entries import FetchedBudget, FetchedEntries
-from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
+from geminga_broker.managed_ledger.positions import EARLIEST, Position
 
 
 class CompactedReader:
@@ -38,41 +38,30 @@ class CompactedReader:
         self._acknowledged = acknowledged
         # For ledgers that the log has trimmed: it cannot hold acknowledgements for them.
         self._nothing_acknowledged = Acknowledged(LedgerChain(), EARLIEST)
-        self._read_ahead = FetchedEntries(budget)
+        # Entries that were fetched and not sent yet.
+        self.read_ahead = FetchedEntries(budget)
 
     def begin(self) -> Position:
         """Forget what was read ahead; return where to read after the mark-delete position."""
-        self._read_ahead.clear()
+        self.read_ahead.clear()
         mark = self._acknowledged.mark_delete
         after = self._chain.next_after(mark)
         # At the beginning of the log the position says only that nothing of the log was read.
         is_at_begin = mark[1] < 0 and mark <= self._chain.before_first
         return min(self.first, after) if is_at_begin else after
 
-    def covers(self, position: Position) -> bool:
-        """Whether the entry at ``position`` comes from the compacted ledger."""
-        return self.view.covers(position)
-
     def fetch_max(self, entries_max: int, permits: int) -> int:
         """How many entries one read may ask for: ``entries_max``, or once entries had to be evicted
         before they were sent, only as many as the consumer has permits for."""
-        return min(max(permits, 1), entries_max) if self._read_ahead.was_evicted else entries_max
+        return min(max(permits, 1), entries_max) if self.read_ahead.was_evicted else entries_max
 
     def keep(self, fetched: list[CompactedEntry]) -> None:
         """Keep fetched entries, which come next."""
-        self._read_ahead.pass_by(fetched[0].position)
+        self.read_ahead.pass_by(fetched[0].position)
         for ledger_id, of_ledger in groupby(fetched, key=lambda each: each.position.ledger_id):
             # Message counts of 0: unknown, as for all entries that were read from bookies.
             run = [(position.entry_id, payload, 0) for position, payload in of_ledger]
-            self._read_ahead.keep_run(Position(ledger_id, run[0][0]), run)
-
-    def drop_read_ahead(self) -> None:
-        """Forget what was read ahead."""
-        self._read_ahead.clear()
-
-    def run_from(self, position: Position) -> tuple[int, list[Entry]] | None:
-        """What was read ahead from ``position`` on, of one ledger of the log."""
-        return self._read_ahead.first_from(position)
+            self.read_ahead.keep_run(Position(ledger_id, run[0][0]), run)
 
     def acknowledged_in(self, ledger_id: int) -> Acknowledged:
         """The acknowledged entries that apply to that ledger of the log."""

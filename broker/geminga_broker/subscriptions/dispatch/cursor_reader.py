@@ -139,12 +139,12 @@ class CursorReader:
         self._generation += 1
         self.read_ahead.clear()
         if self.compacted is not None:
-            self.compacted.drop_read_ahead()
+            self.compacted.read_ahead.clear()
 
     def advance(self, ledger_id: int, run: list[Entry], used: int) -> None:
         """Move beyond the first ``used`` entries of ``run``, which ``next_run`` gave."""
         compacted = self.compacted
-        if compacted is None or not compacted.covers(self.position):
+        if compacted is None or not compacted.view.covers(self.position):
             self.position = Position(ledger_id, run[used][0] if used < len(run) else run[-1][0] + 1)
             return
         if self._cursor.is_durable:
@@ -173,8 +173,8 @@ class CursorReader:
         then the owner dispatches again when they are there.
         """
         delayed, compacted = self.delayed, self.compacted
-        if compacted is not None and compacted.covers(self.position):
-            found = compacted.run_from(self.position)
+        if compacted is not None and compacted.view.covers(self.position):
+            found = compacted.read_ahead.first_from(self.position)
             if found is not None:
                 return found[0], found[1][:count_max]
             if not self.is_reading:

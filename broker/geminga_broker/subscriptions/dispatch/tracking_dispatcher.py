@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Protocol
 
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -19,51 +18,18 @@ from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimi
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.decisions.redelivery_counts import RedeliveryCounts
 from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
+from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistribution
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
+from geminga_broker.subscriptions.distribution.shared import SharedDistribution
 
 # Delayed entries that become due before other subscriptions get a turn.
 DUE_AT_ONCE_MAX = 1000
 
 
-class Distribution(Protocol):
-    """Which of several consumers gets which entry, as far as all types decide it alike. Pure."""
-
-    @property
-    def waiting_count(self) -> int:
-        """How many entries wait to be sent, for the first time or again."""
-        ...
-
-    @property
-    def first_waiting(self) -> EntryId | None:
-        """The lowest of them."""
-        ...
-
-    def add(self, consumer: Consumer) -> None:
-        """Let ``consumer`` take part."""
-        ...
-
-    def left(self, consumer: Consumer, held: Sequence[EntryId]) -> None:
-        """``consumer`` has left; ``held`` are the entries that it held."""
-        ...
-
-    def given_back(self, consumer: Consumer, ids: Sequence[EntryId]) -> None:
-        """``consumer`` gives entries back, which are to be sent again."""
-        ...
-
-    def acknowledged(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
-        """Entries need not be sent any more; only those in ``unheld`` may have waited for that.
-        True if other entries may be sent now."""
-        ...
-
-    def clear(self) -> None:
-        """Begin again: no entry waits, and no consumer holds any."""
-        ...
-
-
 class TrackingDispatcher(Dispatcher):
     """Sends entries to several consumers as ``_distribution`` decides, and tracks them."""
 
-    _distribution: Distribution
+    _distribution: SharedDistribution | KeySharedDistribution
 
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         super().__init__(managed_ledger, cursor)

@@ -6,33 +6,25 @@ reference to the broker's rate limiter, if there is one.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from geminga_broker.policies.dispatching import DISPATCH_FREELY, DispatchLimit, DispatchPolicies
-from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf, RateLimiter
+from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf, Published, RateLimiter
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_runtime.clock import Clock
 
 
-class PublishedTo(Protocol):
-    """The topic, whose publish rate relative limits depend on."""
-
-    @property
-    def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes per second, in the last stats period."""
-        ...
-
-
 class DispatchLimiters:
-    """The rate limiters of ``topic``; all topics of the broker share ``broker_limiter``."""
+    """The rate limiters of one topic; all topics of the broker share ``broker_limiter``.
 
-    __slots__ = ("_broker_limiter", "_clock", "_own", "_policies", "_topic", "_topic_limiter")
+    ``published`` tells the publish rate of the topic, on which relative limits depend.
+    """
+
+    __slots__ = ("_broker_limiter", "_clock", "_own", "_policies", "_published", "_topic_limiter")
 
     def __init__(
-        self, topic: PublishedTo, clock: Clock, broker_limiter: RateLimiter | None
+        self, published: Published, clock: Clock, broker_limiter: RateLimiter | None
     ) -> None:
         self._clock = clock
-        self._topic = topic
+        self._published = published
         self._broker_limiter = broker_limiter
         self._topic_limiter: RateLimiter | None = None
         # One for each subscription, if subscriptions are limited.
@@ -79,7 +71,7 @@ class DispatchLimiters:
             limiter.close()
         if limit.is_unlimited:
             return None
-        return RateLimiter(limit, self._clock, lambda: self._topic.publish_rates, limit_of=limit_of)
+        return RateLimiter(limit, self._clock, self._published, limit_of=limit_of)
 
     def close(self) -> None:
         """Close all rate limiters: the topic is closed."""

@@ -80,8 +80,9 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         dispatching = policies.dispatching
         is_limited = dispatching != DISPATCH_FREELY or self._broker_limiter is not None
         if self._dispatch_limiters is None and is_limited:
+            topic = self._topic
             self._dispatch_limiters = DispatchLimiters(
-                self._topic, self._clock, self._broker_limiter
+                lambda: topic.publish_rates, self._clock, self._broker_limiter
             )
         if self._dispatch_limiters is not None:
             self._dispatch_limiters.follow(dispatching, list(self.subscriptions.values()))

@@ -2,127 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from geminga_broker.managed_ledger.cursor import OnDurable
-from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.subscribing import SUBSCRIBE_FREELY
-from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
+from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.decisions.consumer_admission import ConsumerAdmission
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
-from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_runtime.clock import Clock
 
-
-class TopicSubscription(Protocol):
-    """What sessions and stats ask of a subscription of any topic."""
-
-    @property
-    def name(self) -> str:
-        """The subscription's name."""
-        ...
-
-    @property
-    def type(self) -> SubscriptionType | None:
-        """The type of its consumers, connected or last; None before the first one."""
-        ...
-
-    @property
-    def consumers(self) -> list[Consumer]:
-        """Connected consumers."""
-        ...
-
-    @property
-    def messages_out(self) -> int:
-        """Messages sent since the topic was loaded."""
-        ...
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes sent since the topic was loaded."""
-        ...
-
-    @property
-    def backlog_entries(self) -> int:
-        """How many entries are still to be acknowledged."""
-        ...
-
-    @property
-    def expiry_rate(self) -> float:
-        """How many entries expire per second."""
-        ...
-
-    @property
-    def mark_delete(self) -> Position | None:
-        """The last position of the prefix of the log that is acknowledged completely; None without
-        a log."""
-        ...
-
-    def connected(self, consumer: Consumer) -> None:
-        """Let ``consumer`` take part: its client knows that it is subscribed."""
-        ...
-
-    def flow(self, consumer: Consumer, permits: int) -> None:
-        """Add ``permits`` messages to what ``consumer`` may be sent."""
-        ...
-
-    def entries_available(self) -> None:
-        """Dispatch what can be sent now: entries were appended, or a socket has drained."""
-        ...
-
-    def acknowledge(
-        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
-    ) -> None:
-        """Acknowledge single entries."""
-        ...
-
-    def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
-        """Acknowledge whole entries, of which there may be thousands; ``ids`` may be sorted."""
-        ...
-
-    def acknowledge_upto(
-        self,
-        consumer: Consumer,
-        position: Position,
-        ack_set: Sequence[int],
-        on_durable: OnDurable | None,
-    ) -> None:
-        """Acknowledge everything before ``position``, and of the entry there the messages whose
-        bits ``ack_set`` lacks. Raises ``NotAllowed`` for Shared and Key_Shared."""
-        ...
-
-    def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
-        """Send again what ``consumer`` holds: ``positions``, or everything for None."""
-        ...
-
-    async def seek(self, position: Position, remaining: Sequence[int] = ()) -> None:
-        """Make ``position`` the next entry to deliver; of its batch only the messages whose bits
-        ``remaining`` has. Consumers are told to subscribe again first."""
-        ...
-
-    async def seek_time(self, time_ms: int) -> None:
-        """Make the first message published at or after ``time_ms`` the next to deliver."""
-        ...
-
-    async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
-        """The newest entry, and the index of the last message in it (-1 if it is no batch)."""
-        ...
-
-    async def disconnect(self, consumer: Consumer) -> None:
-        """Remove ``consumer``."""
-        ...
-
-    async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
-        """Delete the subscription; only its sole consumer may, unless ``force``."""
-        ...
-
-    def close_consumers(self) -> None:
-        """Tell every consumer to subscribe again."""
-        ...
-
+TopicSubscription = Subscription | NonPersistentSubscription
+"""A subscription of any topic: sessions and stats use what both kinds have in common."""
 
 SubscriptionT = TypeVar("SubscriptionT", bound=TopicSubscription)
 
