@@ -28,6 +28,7 @@ def decode_avro(kind: AvroType, payload: bytes) -> Any:  # noqa: ANN401 - whatev
         value = reader.value(kind, 0)
     except (IndexError, struct.error, UnicodeDecodeError):
         raise WireError("an Avro value is cut short, or its text is no UTF-8") from None
+    # A value does not say how long it is: bytes behind it mean that its schema was another one.
     if reader.at != len(payload):
         raise WireError(f"{len(payload) - reader.at} bytes follow an Avro value")
     return value

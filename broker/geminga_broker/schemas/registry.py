@@ -61,6 +61,7 @@ def decode_version(version: bytes) -> int:
 
 def live(stored: StoredSchemas) -> list[StoredSchema]:
     """The versions since the last deletion."""
+    # From the end: everything up to the last tombstone is deleted.
     versions = list(stored.versions)
     for at in range(len(versions) - 1, -1, -1):
         if versions[at].info.is_deleted:
@@ -134,11 +135,13 @@ class SchemaRegistry:
     async def put(self, topic: TopicName, schema: Schema, strategy: SchemaStrategy) -> int:
         """The number of the version that equals ``schema``, which is stored if there is none and
         ``strategy`` allows it. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
+        # Before the lock is taken: the work on a definition does not hold up other producers.
         check_definition(schema)
 
         async def attempt(stored: StoredSchemas) -> int:
             versions = _judged(live(stored))
             number = version_of(versions, schema)
+            # The usual case: producers come with a schema that is known.
             if number is not None:
                 return number
             if versions:
@@ -164,6 +167,8 @@ class SchemaRegistry:
     ) -> int:
         """Repeat ``attempt`` with the stored versions until no other broker has changed them
         meanwhile."""
+        # The lock spares the producers of this broker retries; between brokers the version of the
+        # node decides.
         key = schema_id(topic)
         lock = self._writing.get(key)
         if lock is None:

@@ -156,6 +156,7 @@ class SchemaStorage:
         """
         schema_id, locator = info.schema_id, present.locator
         earlier = () if locator is None else locator.versions
+        # Tombstones have numbers, too; ``delete`` lets them begin again.
         number = 0 if locator is None else locator.newest.version + 1
         # The entry repeats the index as it was before; as in upstream, the first one has a
         # placeholder.
@@ -197,6 +198,7 @@ class SchemaStorage:
                 },
                 listener=writes,
             )
+            # Closed, so that readers need not recover it.
             try:
                 entry_id = writer.append(payload)
                 await writes.wait_for(entry_id)

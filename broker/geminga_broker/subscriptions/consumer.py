@@ -236,6 +236,7 @@ class Consumer:
             pending[position] = messages
             sent += messages
             size_bytes += len(payload)
+        # Counters once for the run, not for each message.
         self.permits -= sent
         self.unacknowledged += sent
         if self.unacknowledged >= self._unacknowledged_max:
@@ -248,6 +249,7 @@ class Consumer:
         self.entries_out += entries
         self.messages_out += messages
         self.bytes_out += size_bytes
+        # The session writes its buffer at the end of this turn of the event loop.
         self.session.delivered(size_bytes)
 
     def note_time(self) -> None:
@@ -266,6 +268,7 @@ class Consumer:
 
     def forget_all(self, ids: Iterable[EntryId]) -> list[EntryId]:
         """Hold many entries no more; return those that this consumer did not hold."""
+        # HOT: clients acknowledge by the thousand.
         take = self.pending.pop
         messages = 0
         foreign: list[EntryId] = []
@@ -286,6 +289,7 @@ class Consumer:
 
     def hold_only(self, position: EntryId, messages: int) -> bool:
         """Hold only so many messages of an entry; False if this consumer does not hold it."""
+        # An acknowledgement that comes twice must not count twice.
         held = self.pending.get(position)
         if held is None:
             return False

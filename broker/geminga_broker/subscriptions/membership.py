@@ -79,6 +79,7 @@ class Membership:
 
     def in_the_way(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Consumer | None:
         """A consumer that must leave before one more of that kind can be added."""
+        # A consumer of another type is refused anyway: its namesake need not be pinged.
         if self.type is not kind or self.dispatcher is None:
             return None
         return self.dispatcher.in_the_way(key_shared)
@@ -149,6 +150,7 @@ class Membership:
     def close(self) -> None:
         """Remove every consumer, and tell its client to subscribe again."""
         self.stop()
+        # First removed, then told: a client that reconnects at once must find room.
         for consumer in list(self.consumers):
             self.remove(consumer)
             consumer.listener.closed(consumer)

@@ -151,6 +151,7 @@ class NonPersistentSubscription:
             if ready:
                 self._turn += 1
                 consumer = ready[self._turn % len(ready)]
+        # With Key_Shared or an active consumer, no other one may take its place.
         if consumer is None or not consumer.can_take:
             self.messages_dropped += messages
             return

@@ -29,8 +29,10 @@ class RedeliveryCountStore:
 
     def __init__(self, cursor: Cursor) -> None:
         self.counts = RedeliveryCounts()
+        # Runs while a write is due; see ``_changed``.
         self._cursor = cursor
         self._timer: asyncio.TimerHandle | None = None
+        # Switched off, counts that an earlier owner stored are ignored; ``refresh`` removes them.
         if self._is_on and cursor.position_properties:
             stored = runs_of_properties(cursor.position_properties)
             self.counts.restore(stored, cursor.chain, cursor.acknowledged)
@@ -51,6 +53,7 @@ class RedeliveryCountStore:
 
     def _keep(self) -> None:
         self._timer = None
+        # The counts may be as before: what was given back may have been acknowledged meanwhile.
         if self.refresh():
             self._cursor.changed()
 

@@ -302,6 +302,7 @@ class Subscription:
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         """Add ``permits`` messages to what ``consumer`` may be sent."""
+        # A client may grant any number: the sum stays a number that stats can show.
         consumer.permits = min(consumer.permits + permits, PERMITS_MAX)
         consumer.last_flow_ms = self.last_flow_ms = self._clock.wall_ms()
         self.entries_available()
@@ -370,6 +371,8 @@ class Subscription:
     async def seek(self, position: Position, remaining: Sequence[int] = ()) -> None:
         """Make ``position`` the next entry to deliver; of its batch only the messages whose bits
         ``remaining`` has (all of them if it is empty)."""
+        # Before the move, which lets reading begin: the compacted ledger may have entries from
+        # before the log's beginning, which no mark-delete position can name.
         if self._compacted is not None:
             self._compacted.first = position
         await self._cursor_reset().to_position(position, remaining)
@@ -386,6 +389,7 @@ class Subscription:
         what an earlier owner stored with it."""
         if self._expiry_monitor is not None:
             self._expiry_monitor.moved()
+        # An index or counts that an earlier owner stored are loaded only to be cleared.
         if self._delayed is not None or has_buckets(self.cursor.properties):
             self.delayed.clear()
         if self._redelivery_counts is not None or has_stored_counts(self.cursor):
@@ -451,6 +455,7 @@ class Subscription:
             await self._delayed.finish()
         if self._redelivery_counts is not None:
             self._redelivery_counts.finish()
+        # Last, because it writes what the two above have noted with the cursor.
         await self.cursor.__aexit__(None, None, None)
         # These refer back to the subscription: without them, it is freed at once.
         self.membership.drop_dispatcher()
@@ -466,6 +471,7 @@ class Subscription:
 
     async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
         """Delete the subscription; only its sole consumer may, unless ``force``."""
+        # Early, for a quick answer; ``give_up`` checks again when the topic's lock is held.
         self._check_alone(consumer, force=force)
         await self._owner.delete_subscription(self, consumer, force=force)
 

@@ -81,10 +81,13 @@ class Backlog(TopicPart):
 
         Reads an entry. Raises ``StorageUnavailable``.
         """
+        # Forgotten first: if the read fails, the old answer must not be shown.
         self.oldest = None
         slowest = min(self._durable(), key=lambda cursor: cursor.mark_delete, default=None)
         if slowest is None:
             return None
+        # The cursor with the lowest mark-delete position has the oldest message; entries that it
+        # acknowledged beyond that do not matter.
         position = self._log.chain.next_after(slowest.mark_delete)
         if position > self._log.reader.readable_upto:
             return None

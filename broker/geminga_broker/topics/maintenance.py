@@ -84,6 +84,7 @@ class TopicMaintenance:
 
     def work_of_parts(self) -> list[PeriodicWork]:
         """The maintenance of each kind of part that has any."""
+        # A kind of part that both topic kinds have is maintained once.
         periods_s = {
             kind: kind.maintenance_period_s(self._directory.services)
             for kind in dict.fromkeys((*PERSISTENT, *NON_PERSISTENT))
@@ -118,6 +119,7 @@ class TopicMaintenance:
                 by_bundle.setdefault(bundle, TopicTotals()).add(topic)
             if number % VISITED_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
+        # Only now: a load report in between would show a part of the topics.
         self.totals, self.totals_by_bundle = totals, by_bundle
         self._directory.services.publish_durations.renew()
         self._directory.load_durations.renew()
@@ -128,6 +130,7 @@ class TopicMaintenance:
         for number, topic in enumerate(self._directory.loaded, 1):
             rule = topic.policies.inactivity
             if topic.is_used(rule):
+                # Between two rounds a topic may be used and left: ``note_use`` covers that.
                 topic.last_used_s = now_s
             elif rule.is_deleting and is_over(
                 rule, idle_s=now_s - topic.last_used_s, retention_ms=topic.retention_ms

@@ -147,6 +147,7 @@ class Topic(Service):
     def apply(self, policies: EffectivePolicies) -> None:
         """Follow ``policies`` from now on: the log with its next ledgers and its next trimming, the
         parts as each of them says."""
+        # Before the parts, which read it from the topic.
         self.policies = policies
         if self._log is not None:
             self._log.config = policies.log
@@ -186,6 +187,7 @@ class Topic(Service):
 
     async def enter_cursor(self, cursor: Cursor) -> None:
         """Connect a cursor with the topic and its log, and open it."""
+        # Before it is opened, so that no loss goes unreported.
         cursor.on_lost = self.log_fenced
         cursor.on_ledger_left = self.managed_ledger.trim_soon
         cursor.config = self.managed_ledger.config
@@ -265,6 +267,7 @@ class Topic(Service):
 
     def tick(self, now_s: float) -> None:
         """A stats period ended: compute the rates of the topic and of its clients."""
+        # Parts first, which use the period that the topic's own meter ends below.
         period_s = self.meter.elapsed_s(now_s)
         for part in self.parts:
             part.tick(now_s, period_s)
@@ -295,6 +298,7 @@ class Topic(Service):
         Consumers still read. Producers are disconnected once all that they sent is confirmed, and
         refused when they reconnect. Raises ``StorageUnavailable``.
         """
+        # Producers are refused even if it fails: the log may be terminated all the same.
         try:
             position = await self.managed_ledger.termination.terminate()
         finally:
@@ -309,6 +313,7 @@ class Topic(Service):
         Raises ``TopicFenced``, ``StorageUnavailable``.
         """
         managed_ledger = self.managed_ledger
+        # Parts that keep entries of their own, such as compacted ones, before the log.
         for part in self.parts:
             await part.truncate()
         try:
@@ -355,6 +360,7 @@ class Topic(Service):
 
     async def delete(self) -> None:
         """Disconnect all clients and delete everything stored. Close the topic after that."""
+        # The log last: as long as it exists, a deletion that failed can be repeated.
         self.disconnect_all()
         for part in reversed(self.parts):
             await part.delete()

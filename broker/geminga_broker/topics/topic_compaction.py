@@ -30,6 +30,7 @@ class TopicCompaction(TopicPart):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
+        # What consumers with readCompacted read; empty until a compaction is done.
         self.view = CompactedView(str(topic.name))
         self.compaction: Compaction | None = None
         self._services = services
@@ -103,10 +104,12 @@ class TopicCompaction(TopicPart):
     @classmethod
     async def maintain_all(cls, parts: Sequence[TopicPart]) -> None:
         """Compact the topics that are over their threshold, a limited number at once."""
+        # Compactions that were triggered by an operator count as well.
         compactions = [part for part in parts if isinstance(part, cls)]
         running = sum(each.is_running for each in compactions)
         for each in compactions:
             if not each.is_running:
+                # Even if it may not begin, the check creates the cursor that keeps the log.
                 may_begin = running < COMPACTIONS_AT_ONCE_MAX
                 await each.attempt(partial(each.check_threshold, may_begin=may_begin))
                 running += each.is_running

@@ -82,6 +82,7 @@ class TopicReplication(TopicPart):
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Start and stop replicators in the background; ``opened`` does so while loading."""
+        # Settings of running replicators at once; starting and stopping takes requests.
         for replicator in self.replicators.values():
             replicator.ttl_s = policies.expiry.ttl_s
             replicator.limit(policies.replication.limit)
@@ -93,6 +94,7 @@ class TopicReplication(TopicPart):
         return self._changing
 
     async def _catch_up(self) -> None:
+        # Without the lock, which most topics never need; ``_follow_policies`` checks again.
         if not self.is_behind:
             return
         async with self._one_at_a_time():
@@ -145,6 +147,7 @@ class TopicReplication(TopicPart):
         replicator = Replicator(route, topic.managed_ledger, cursor, services.schemas, around)
         replicator.ttl_s = topic.policies.expiry.ttl_s
         replicator.limit(topic.policies.replication.limit)
+        # Registered before it is started, so that closing the topic stops it in any case.
         self._found = _without(self._found, remote)
         self.replicators = {**self.replicators, remote: replicator}
         await replicator.__aenter__()
@@ -166,6 +169,7 @@ class TopicReplication(TopicPart):
 
     def cursors(self) -> list[Cursor]:
         """The cursors of all remote clusters."""
+        # HOT for idle topics: trimming and stats ask every topic, and most are not replicated.
         if not self.replicators and not self._found:
             return []
         return [*(each.cursor for each in self.replicators.values()), *self._found.values()]

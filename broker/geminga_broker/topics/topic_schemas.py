@@ -32,6 +32,7 @@ class TopicSchemas:
         ``NO_SCHEMA`` for none. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
         topic, policies = self._topic, self._topic.policies.schemas
         if schema is None:
+            # The request to the registry is made only if its answer matters.
             if policies.is_validation_enforced and await self._registry.versions(topic.name):
                 raise IncompatibleSchema(
                     "Producers cannot connect or send message without a schema to topics with a "
@@ -52,6 +53,7 @@ class TopicSchemas:
         if schema is None or schema.type is SchemaType.AUTO_CONSUME:
             return
         topic = self._topic
+        # Another client may register a schema meanwhile: then the registry compares both.
         if not self._is_used() and not await self._registry.versions(topic.name):
             await self.admit_producer(schema)
             return

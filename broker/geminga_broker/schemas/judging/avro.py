@@ -128,6 +128,7 @@ class _Parser:
     def _by_name(self, name: str, namespace: str) -> AvroType:
         if name in PRIMITIVES:
             return AvroType(name)
+        # A name without a namespace is one of the enclosing namespace, or a full name.
         known = self._named.get(_full_name(name, namespace)) or self._named.get(name)
         if known is None:
             raise InvalidSchema(f'"{name}" is not a defined name')
@@ -137,7 +138,8 @@ class _Parser:
         self, described: dict[str, Any], kind: object, namespace: str, depth: int
     ) -> AvroType:
         """Parse a JSON object whose member "type" is ``kind``."""
-        if not isinstance(kind, str):  # as {"type": {"type": "string"}}
+        # A type may be wrapped: {"type": {"type": "string"}}.
+        if not isinstance(kind, str):
             return self.type(kind, namespace, depth + 1)
         if kind in PRIMITIVES:
             return AvroType(kind, properties=_others(described, _RESERVED))
@@ -282,6 +284,7 @@ def _form(kind: AvroType, seen: set[str]) -> object:
 
 def invalid_default(schema: AvroType) -> str:
     """The first default of a field that is not a value of its type; "" if there is none."""
+    # Without recursion: the tree may have cycles, and be deep.
     seen: set[int] = set()
     waiting = [schema]
     while waiting:

@@ -56,6 +56,7 @@ def version_of(versions: Sequence[Version], schema: Schema) -> int | None:
     own = parse_avro(schema.definition)
     if problem := invalid_default(own):
         raise InvalidSchema(f"Invalid schema definition data for {schema.label} schema: {problem}")
+    # The same bytes are the usual case, and spare the parsing of the other version.
     for each in versions:
         if each.schema.type is not schema.type:
             continue

@@ -87,6 +87,8 @@ class CursorReset:
             over.set_result(None)
 
     async def _move_to(self, position: Position, remaining: Words = ()) -> None:
+        # In one turn of the event loop: cursor, derived parts and dispatcher agree when the next
+        # consumer is added. Only the answer to the client waits for the write.
         durable = Durable()
         self._cursor.acknowledged.reset(self._managed_ledger.chain.previous_of(position))
         if any(remaining):

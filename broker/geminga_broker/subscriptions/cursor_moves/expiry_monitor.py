@@ -82,6 +82,7 @@ class ExpiryMonitor:
             if spares_delayed:
                 await self._expire_undelayed(limit_ms)
             else:
+                # Nothing is spared: when that changes, all entries must be checked again.
                 self._check_all()
                 moves = self._moves
                 upto = await self._last_before(limit_ms, self._cursor.mark_delete)
@@ -106,11 +107,13 @@ class ExpiryMonitor:
 
     async def _expire_undelayed(self, limit_ms: int) -> None:
         """Expire the old entries that are not delayed, until the cursor is reset."""
+        # The time of a spared entry has come: find it among all.
         if self._first_due_ms < limit_ms:
             self._check_all()
         moves = self._moves
         after = max(self._cursor.mark_delete, self._checked_upto)
         upto = await self._last_before(limit_ms, after)
+        # Acknowledged entries in between are not read.
         runs = unacknowledged_runs(self._cursor.acknowledged, self._managed_ledger.chain)
         for run in runs_between(runs, after, upto):
             await self._check_run(*run, limit_ms)

@@ -48,6 +48,7 @@ class MessageSkipper:
     async def entries(self, count: int) -> None:
         """Pass the next ``count`` entries of the backlog; all if it has fewer."""
         if count > 0:
+            # Acknowledged entries in between do not count: ``count`` is of the backlog.
             chain = self._managed_ledger.chain
             last = nth_unacknowledged(self._cursor.acknowledged, chain, count)
             await self._pass(last or chain.last_confirmed)
@@ -79,6 +80,7 @@ class MessageSkipper:
         before = self._cursor.backlog_entries
         if not self._cursor.acknowledged.acknowledge_upto(position):
             return 0
+        # Entries that were acknowledged before do not count as expired.
         count = before - self._cursor.backlog_entries
         self._cursor.changed(on_durable)
         self._count_expired(count)
@@ -105,6 +107,8 @@ class MessageSkipper:
 
         Reads a few entries. Raises ``StorageUnavailable``.
         """
+        # Entry times grow with positions, up to differences between publishers' clocks, so that a
+        # binary search finds the first entry to keep.
         mark = self._cursor.mark_delete
         if mark >= self._managed_ledger.chain.last_confirmed:
             return 0

@@ -28,6 +28,7 @@ def end_of_expired_ledgers(chain: LedgerChain, after: Position, limit_ms: int) -
     """The last entry of the ledgers behind ``after`` that were closed before ``limit_ms`` (Unix
     time), none of which need be read; ``after`` if there are none."""
     end = after
+    # Ledgers are closed in order, so that the first one that is not expired ends the search.
     for span in chain.spans:
         if span.ledger_id < after[0]:
             continue

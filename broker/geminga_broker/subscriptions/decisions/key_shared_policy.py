@@ -44,6 +44,7 @@ class KeySharedPolicy:
                 f"'{active.mode.name}' is different than the connecting consumer's key_shared mode "
                 f"'{self.mode.name}'."
             )
+        # Both directions: one consumer that wants order would not get it beside one that does not.
         if active.allows_out_of_order and not self.allows_out_of_order:
             raise ConsumerBusy(
                 "Subscription is of different type. Active subscription allows out of order "

@@ -79,6 +79,7 @@ class RedeliveryCounts:
         joined: list[_Run] = []
         ledger_id, first, last, count = -1, 0, -1, 0
         for (of_ledger, entry_id), times in sorted(islice(self._counts.items(), entries_max)):
+            # It continues the run: the same ledger, the next entry, the same count.
             if entry_id == last + 1 and times == count and of_ledger == ledger_id:
                 last = entry_id
                 continue

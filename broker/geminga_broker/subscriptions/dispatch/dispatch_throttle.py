@@ -69,6 +69,7 @@ class DispatchThrottle:
 
         Entries that are not needed, since they are acknowledged, pass in any case.
         """
+        # The tokens of the scarcest limiter count.
         messages = size_bytes = ANY_NUMBER
         for limiter in self._limiters:
             left_messages, left_bytes = limiter.available()
@@ -89,6 +90,7 @@ class DispatchThrottle:
 
     def passed(self, entries: int, messages: int, size_bytes: int) -> None:
         """Count what was sent at every limiter."""
+        # Acknowledged entries that were skipped took no tokens.
         if entries:
             counted = entries if self.counting.batches_as_one else messages
             for limiter in self._limiters:

@@ -123,6 +123,7 @@ class KeySharedDispatcher(TrackingDispatcher):
     def _spread(self, ledger_id: int, run: list[Entry]) -> int:
         """Send each entry to the consumer of its key, or queue it for that consumer; return how
         many entries that used."""
+        # Acknowledged entries are skipped: the next entry to read lies behind them.
         to_send = self.cursor.acknowledged.still_open(ledger_id, run)
         if not to_send:
             return len(run)

@@ -123,6 +123,7 @@ class RateLimiter:
 
     def close(self) -> None:
         """Stop limiting, and call every waiting dispatcher once, in the next turn of the loop."""
+        # Not at once: the caller is about to give these dispatchers other limiters.
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

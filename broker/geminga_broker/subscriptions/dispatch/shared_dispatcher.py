@@ -33,6 +33,7 @@ class SharedDispatcher(TrackingDispatcher):
                 if not queue:
                     del chunks.waiting[receiver]
             chunks.served = None
+        # Each round is the turn of one consumer, of at most TURN_MESSAGES_MAX messages.
         while self._may_send():
             consumer = shared.next_consumer()
             if consumer is None:
@@ -71,6 +72,8 @@ class SharedDispatcher(TrackingDispatcher):
 
     def _send_turn(self, consumer: Consumer, ledger_id: int, run: list[Entry]) -> int:
         """Send ``consumer`` entries of ``run`` while its turn lasts; return how many that used."""
+        # ``used`` counts entries of the whole run: acknowledged ones before the last sent one are
+        # skipped with it.
         to_send = self.cursor.acknowledged.still_open(ledger_id, run)
         sent = self._send_run(consumer, ledger_id, to_send, TURN_MESSAGES_MAX)
         return len(run) if sent == len(to_send) else run.index(to_send[sent])

@@ -76,6 +76,7 @@ class SingleDispatcher(Dispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part; it may become the active one."""
+        # A change tells all consumers, this one among them.
         self.consumers.append(consumer)
         if not self._choose():
             self._tell(consumer)
@@ -83,6 +84,8 @@ class SingleDispatcher(Dispatcher):
     def remove(self, consumer: Consumer) -> None:
         """Remove ``consumer``; another may become the active one."""
         self.consumers.remove(consumer)
+        # What it held need not be collected: the next active consumer begins after the mark-delete
+        # position.
         if consumer is self._chosen:
             self._chosen = self._active = None
         if self.consumers:

@@ -73,6 +73,7 @@ class TrackingDispatcher(Dispatcher):
 
     def remove(self, consumer: Consumer) -> None:
         """Remove ``consumer``; what it held goes to the others."""
+        # These do not count as given back.
         held = list(consumer.pending)
         consumer.pending.clear()
         self._distribution.left(consumer, held)
@@ -96,6 +97,8 @@ class TrackingDispatcher(Dispatcher):
 
     def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
         """Forget acknowledged entries; True if that lets other entries be sent."""
+        # HOT: called for each acknowledgement. Only ``unheld`` entries may wait in a queue, or be
+        # kept for that in what was read ahead.
         goes_on = self._distribution.acknowledged(ids, unheld)
         if unheld:
             self.reader.read_ahead.drop(unheld)
@@ -168,6 +171,8 @@ class TrackingDispatcher(Dispatcher):
     def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
         """Send ``consumer`` the first entries of ``queue``. False if they must wait until they are
         fetched, or for the dispatch rate."""
+        # Only the first is checked here: others leave the queue when they are acknowledged, or
+        # when their run is sent.
         first = Position(*queue.first)
         if self.reader.is_done(first):
             queue.take(1)
@@ -214,6 +219,7 @@ class TrackingDispatcher(Dispatcher):
         """Send ``consumer`` entries, none of which is acknowledged, until it has had
         ``messages_max`` messages or can take no more; return how many of them that used."""
         acknowledged, redeliveries = self.cursor.acknowledged, self.redeliveries
+        # A batch is never split: the last one of a turn may take the permits below this.
         turn_ends_at = max(0, consumer.permits - messages_max)
         used = 0
         while used < len(run) and consumer.permits > turn_ends_at and consumer.can_take:

@@ -32,6 +32,7 @@ def choose_active(topic: str, partition: int, consumers: Sequence[tuple[int, str
         return candidates[0]  # the usual case; a ring takes 80 us, a tenth of loading a topic
     if partition >= 0:
         return candidates[partition % len(candidates)]
+    # Of equal hashes the last one wins, as in upstream's sorted map.
     ring = {
         _hash(f"{consumers[index][1]}{point}"): index
         for index in candidates

@@ -43,6 +43,7 @@ class DrainingHashes:
 
     def reassigned(self, select: Select, holders: Iterable[Consumer], known: KeyHashes) -> None:
         """Hashes have new owners: find those that drain, from the entries that ``holders`` hold."""
+        # From scratch: a hash may have returned to its former owner, which ends its draining.
         before, self.hashes, self._hash_of = self.hashes, {}, {}
         for consumer in holders:
             ids = list(consumer.pending)
@@ -62,6 +63,7 @@ class DrainingHashes:
 
     def given_up(self, ids: Iterable[EntryId]) -> list[int]:
         """Entries are no longer held, if they ever were: return the hashes that are drained now."""
+        # HOT: called for each acknowledgement; the list is empty while no hash drains.
         drained: list[int] = []
         for key_hash in [self._hash_of.pop(each, None) for each in ids] if self._hash_of else ():
             if key_hash is None:

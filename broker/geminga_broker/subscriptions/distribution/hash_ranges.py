@@ -67,6 +67,7 @@ class HashRanges:
 
     def select(self, key_hash: int) -> Consumer | None:
         """The owner of a hash."""
+        # An owner has the hash if the nearest ends on both sides are its own, the hash included.
         ends = self._ends
         below = bisect_right(ends, key_hash) - 1
         above = bisect_left(ends, key_hash)

@@ -99,6 +99,7 @@ class HashRing:
         ranges: list[HashRange] = []
         if not self._owners:
             return ranges
+        # Each owner has the hashes from behind the point before up to its own point.
         start = 1
         for point, owner in zip([*self._points, HASHES], self._owners, strict=True):
             if owner is consumer and start <= point:

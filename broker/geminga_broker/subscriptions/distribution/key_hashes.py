@@ -91,6 +91,7 @@ class KeyHashes:
 
     def of(self, ids: Sequence[EntryId]) -> list[int]:
         """The hashes of entries that were read; ``UNKNOWN`` for those that are done with."""
+        # Usually all ids are of one ledger, or of few in runs.
         found: list[int] = []
         for ledger_id, of_ledger in groupby(ids, key=itemgetter(0)):
             found += self._ledgers.get(ledger_id, self._nothing_known).of(of_ledger)

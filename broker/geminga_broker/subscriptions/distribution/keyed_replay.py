@@ -75,6 +75,7 @@ class KeyedReplay:
             if queue is not None:
                 queue.discard(position)
             return
+        # Without a receiver, the hash is blocked, if any of its entries waits.
         blocked = self._blocked.get(key_hash)
         if blocked is not None and position in blocked:
             self._take_blocked(key_hash, [position])
@@ -119,6 +120,8 @@ class KeyedReplay:
     def reassign(self, hashes: KeyHashes, receiver: Receiver) -> None:
         """Move entries whose hashes have another receiver now: consumers came or left, or hashes
         began to drain."""
+        # Collected first and added last, because ``add_all`` may change the queues that the loop
+        # goes through.
         moving: list[EntryId] = []
         for consumer, queue in self.queues.items():
             ids = list(queue)

@@ -38,6 +38,7 @@ class ReplayQueue:
 
     def add(self, position: EntryId) -> None:
         """Add one position; one that is in the queue changes nothing."""
+        # The usual case: behind all others.
         positions = self._positions
         if not positions or position > positions[-1]:
             positions.append(position)
@@ -60,6 +61,7 @@ class ReplayQueue:
 
     def discard(self, position: EntryId) -> bool:
         """Remove one position; False if it is not in the queue."""
+        # Moves what lies behind it, in one block copy.
         index = bisect_left(self._positions, position, self._head)
         if index == len(self._positions) or self._positions[index] != position:
             return False
@@ -73,6 +75,7 @@ class ReplayQueue:
     def near_first(self, count_max: int, distance_max: int) -> list[EntryId]:
         """The first positions that one read may give: at most ``count_max``, of one ledger, and
         less than ``distance_max`` entries away from the first."""
+        # One comparison with the last of them is enough, unless they are far apart.
         positions = self._positions[self._head : self._head + count_max]
         ledger_id, first = positions[0]
         if positions[-1] < (ledger_id, first + distance_max):

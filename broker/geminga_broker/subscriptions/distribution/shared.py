@@ -74,6 +74,7 @@ class SharedDistribution:
         """Entries need not be sent any more; only those in ``unheld`` may have waited for that.
         False: it lets no other entries be sent."""
         del ids
+        # An entry waits in one queue, but which one is not known: discarding is cheap.
         if unheld and self.waiting_count:
             for each in unheld:
                 self.replay.discard(each)

@@ -76,6 +76,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Apply policies to present and new subscriptions."""
+        # New subscriptions get all of this in ``_add``.
         super().apply(policies)
         dispatching = policies.dispatching
         is_limited = dispatching != DISPATCH_FREELY or self._broker_limiter is not None
@@ -120,6 +121,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     ) -> None:
         """Let every subscription dispatch the run."""
         del ledger_id, entries, batch
+        # HOT: once for each run and subscription.
         for subscription in self.subscriptions.values():
             subscription.entries_available()
 
@@ -341,6 +343,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             # It may have been deleted while this waited for the lock.
             if self.subscriptions.get(subscription.name) is subscription:
                 subscription.give_up(consumer, force=force)
+                # From here on no client finds it, and a new one of its name may be created once
+                # the lock is free.
                 self._take_out(subscription)
                 try:
                     await subscription.delete_stored()
@@ -352,6 +356,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     async def close(self) -> None:
         """Store what is not stored yet, and close the cursors."""
         async with self._change():
+            # A deletion that waits for the lock must not begin any more.
             self._is_closed = True
             if self._dispatch_limiters is not None:
                 for each in self.subscriptions.values():

@@ -29,6 +29,7 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
         super().__init__(topic, services)
         self.subscriptions: dict[str, SubscriptionT] = {}
         self._clock: Clock = services.clock
+        # Without limits until ``apply`` has brought policies.
         self._admission = ConsumerAdmission(str(topic.name), SUBSCRIBE_FREELY)
 
     def apply(self, policies: EffectivePolicies) -> None:
@@ -50,6 +51,7 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
 
     def disconnect(self) -> None:
         """Disconnect all consumers; they look the topic up again."""
+        # A copy: a non-persistent subscription ends with its last consumer.
         for subscription in list(self.subscriptions.values()):
             subscription.close_consumers()
 

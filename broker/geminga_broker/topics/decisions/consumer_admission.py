@@ -89,6 +89,7 @@ class ConsumerAdmission:
     def check(self, request: SubscribeRequest, now_s: float) -> None:
         """Raise ``NotAllowed`` for a type that is not enabled, and for a consumer that subscribes
         too often."""
+        # Types first: a refused type does not use up an attempt.
         if request.type not in self.policies.types:
             raise NotAllowed(
                 f"Topic[{{{self._topic}}}] doesn't support {request.type.label} sub type!"
@@ -117,6 +118,7 @@ class ConsumerAdmission:
         """Raise ``ConsumerBusy`` if one more consumer would exceed a limit: that of the topic with
         the consumers ``of_topic``, that of its client's ``host``, or that of a subscription with
         ``of_subscription`` consumers."""
+        # Limits of 0 and below are off.
         if 0 < self.policies.consumers_max <= len(of_topic):
             raise ConsumerBusy(TOPIC_FULL)
         per_host_max = self.policies.consumers_per_host_max

@@ -62,6 +62,7 @@ class SequenceIds:
         # HOT: one pass over the run.
         last = self._taken.get(name)
         for _, _, _, sequence_id, highest in items:
+            # Protobuf's uint64 on the wire, but Java's clients count in signed longs.
             number = signed(sequence_id)
             if last is not None and number <= last:
                 return None
@@ -71,6 +72,8 @@ class SequenceIds:
     def judge(self, name: str, sequence_id: int) -> Verdict:
         """Whether a message with this (lowest) number is a repeat."""
         number = signed(sequence_id)
+        # Compared with what was taken, not with what is stored: the next run is judged while this
+        # one is pending.
         if name not in self._taken or number > self._taken[name]:
             return Verdict.NEW
         stored = self._stored.get(name)
@@ -97,6 +100,8 @@ class SequenceIds:
     def snapshot(self, producers_max: int) -> dict[str, int]:
         """The numbers of stored messages by name, of at most ``producers_max`` producers and
         ``SNAPSHOT_BYTES_MAX`` bytes."""
+        # Those that were stored first stay: a producer beyond the limits is not deduplicated across
+        # restarts.
         kept: dict[str, int] = {}
         room_bytes = SNAPSHOT_BYTES_MAX
         for name, number in self._stored.items():

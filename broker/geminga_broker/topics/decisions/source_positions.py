@@ -73,6 +73,8 @@ class SourcePositions:
 
     def restore(self, numbers: Mapping[str, int]) -> dict[str, int]:
         """Take the positions out of a snapshot's ``numbers``; return the rest, the sequence ids."""
+        # Ledger and entry id are two numbers with different suffixes. Clients' producers may have
+        # such names, too: only those of replicators are taken.
         left = dict(numbers)
         for key, ledger_id in numbers.items():
             name = key.removesuffix(LEDGER_SUFFIX)

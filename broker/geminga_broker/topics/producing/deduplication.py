@@ -157,6 +157,7 @@ class Deduplication:
     async def disable(self) -> None:
         """Store repeats again, and delete the cursor."""
         async with self._changing:
+            # Not enabled from here on: messages that become durable meanwhile are not noted.
             cursor, self.cursor = self.cursor, None
             self.status = DeduplicationStatus.REMOVING
             try:
@@ -173,6 +174,7 @@ class Deduplication:
 
     async def close(self) -> None:
         """Take a last snapshot, so that the next owner has no entries to replay."""
+        # Producers that wait in ``settled`` are answered at once.
         self._is_closed = True
         self._wake()
         async with self._changing:
@@ -282,6 +284,7 @@ class Deduplication:
         """Note that ``batch`` is durable; ``last`` is the position of its last entry."""
         if not self.is_enabled:
             return
+        # Runs of one publisher: a batch has the entries in the order of the log.
         for publisher, run in groupby(batch, key=publisher_of):
             if publisher.is_numbering:
                 self._numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)

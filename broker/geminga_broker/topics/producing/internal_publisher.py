@@ -45,12 +45,14 @@ class InternalPublisher:
         """
         if len(self._pending) >= PENDING_MAX:
             raise StorageUnavailable(f"{PENDING_MAX} messages before it are not stored yet")
+        # Its own numbers, by which ``confirm`` finds the caller; the log does not compare them.
         number = next(self._numbers)
         stored: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         self._pending[number] = stored, len(payload)
         try:
             self._append([(payload, messages, self, number, 0)])
         except BaseException:
+            # The log did not take it, and so will never confirm it.
             del self._pending[number]
             raise
         return await stored

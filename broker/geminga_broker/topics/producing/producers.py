@@ -62,6 +62,8 @@ class Producers:
 
     async def ask_namesake(self, producer: Producer) -> None:
         """Ping the client of a connected producer with the same name, and note if it is gone."""
+        # Only where the answer matters: a ping takes a round trip, or a timeout. A producer that
+        # fences the others does not ask.
         present = self._by_name.get(producer.name)
         if (
             present is not None

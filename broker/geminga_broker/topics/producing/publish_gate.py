@@ -102,6 +102,7 @@ class PublishGate:
 
     def step_before(self, following: Step) -> Step:
         """The gate's first step that is on; the last of them hands on to ``following``."""
+        # Composed from the end: counting comes before encryption, so that refused messages count.
         first = following
         if self.policies.requires_encryption:
             self._behind_encryption, first = first, self._take_encrypted
@@ -152,6 +153,7 @@ class DelayLimit(TopicPart):
 
     def step_before(self, following: Step) -> Step:
         """While there is a limit, only messages within it go on to ``following``."""
+        # Decided here for all messages: when the policies change, the steps are composed again.
         if not self._limit_ms:
             return following
         self._following = following
@@ -180,6 +182,7 @@ def _take_allowed(
     The first refusal of a replicator's entry closes its producer. Then no request behind it is
     taken: if one were stored, the refused entry would be taken for a repeat when it comes again.
     """
+    # The usual run has no refusals, and goes on as one.
     refusals = [why_refused(payload_of(request)) for request in requests]
     if not any(refusals):
         following(producer, requests)

@@ -96,10 +96,12 @@ class PublishPath(TopicPart):
 
     def _lead_in(self, producer: Producer) -> None:
         """Let ``producer`` publish through the steps that are on now."""
+        # Composed from the log backwards: the first part's step becomes the first one.
         first: Step = self._append
         for part in reversed(self._topic.parts):
             first = part.step_before(first)
         if isinstance(producer, ReplicatorProducer) and producer.is_positioned:
+            # All other steps, deduplication among them, see source positions as sequence ids.
             producer.append_all = partial(take_positions, first, producer)
             return
         # Steps take runs of one producer. Without steps, all producers have the same
@@ -120,6 +122,7 @@ class PublishPath(TopicPart):
             entries = [(NOWHERE.entry_id, payload, count) for payload, count, _, _, _ in requests]
             self._topic.run_appended(NOWHERE.ledger_id, entries, requests)
             return
+        # The log may refuse the run: only what it took is measured.
         self._log.append_all(requests)
         if self.write_latency is None:
             self.write_latency = WriteLatency(self._durations)
@@ -180,6 +183,7 @@ class PublishPath(TopicPart):
         self._gate.check(producer)
         self.epoch.check(producer)
         self.producers.add(producer)
+        # Asked when the client is answered, which is after pending messages have settled.
         producer.last_sequence_id = partial(self._last_sequence_id, producer.name)
         if not producer.is_waiting:
             self._welcome(producer)
@@ -187,6 +191,7 @@ class PublishPath(TopicPart):
 
     def producer_promoted(self, producer: Producer) -> None:
         """``producer``, which waited, is the exclusive one now."""
+        # In the background: its pending messages may have to be awaited, and an epoch be stored.
         self._welcome(producer)
         self._topic.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
 
@@ -242,6 +247,7 @@ class PublishPath(TopicPart):
 
     def refuse_all(self, reason: BrokerError) -> None:
         """Disconnect all producers; those that wait to be exclusive are refused for ``reason``."""
+        # Callers inside the broker wait for their messages as clients do.
         if self._internal is not None:
             self._internal.fail_all(reason)
         if self.producers:

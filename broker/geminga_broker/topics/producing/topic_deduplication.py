@@ -117,6 +117,7 @@ class TopicDeduplication(TopicPart):
 
     def step_before(self, following: Step) -> Step:
         """While deduplication is on, only new messages go on to ``following``."""
+        # While it is being turned on or off, messages pass it by: it could not judge them.
         present = self.deduplication
         if present is None or not present.is_enabled or not self._is_wanted:
             return following
@@ -165,6 +166,7 @@ class TopicDeduplication(TopicPart):
     async def maintain(self) -> None:
         """Take a snapshot that is due, forget producers that are long gone, and retry a failed
         change."""
+        # ``apply`` changes something only if an earlier attempt has failed.
         policies = self._topic.policies
         if self.deduplication is not None:
             self.deduplication.sweep(policies.publishing.snapshot_interval_s)

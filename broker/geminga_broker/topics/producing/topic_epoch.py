@@ -47,6 +47,7 @@ class TopicEpoch:
 
     def check(self, producer: Producer) -> None:
         """Raise ``ProducerFenced`` if another was the exclusive producer since ``producer`` was."""
+        # A producer without an epoch is a new one, which no other can have fenced.
         held = producer.topic_epoch
         current = NO_EPOCH if self.current is None else self.current
         if producer.access_mode is not AccessMode.SHARED and held is not None and held < current:
@@ -59,6 +60,7 @@ class TopicEpoch:
 
         Raises ``BrokerError`` if it gets none; then it is removed again.
         """
+        # Also if the client's request is cancelled: a producer without an epoch must not stay.
         try:
             await self._claim(producer)
         except BaseException:
