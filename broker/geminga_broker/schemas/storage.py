@@ -40,7 +40,7 @@ from geminga_runtime.coordination import (
 log = logging.getLogger(__name__)
 
 # The schema of every producer is compared with all versions. Entries never change, so that the most
-# recently used ones are cached: at most so many bytes of definitions, and so many entries.
+# recently used ones are cached, bounded by the bytes of their definitions and by their number.
 CACHED_BYTES_MAX = 8 * 1024 * 1024
 CACHED_ENTRIES_MAX = 10_000
 # A round fails only if a version is stored between its read and its write.

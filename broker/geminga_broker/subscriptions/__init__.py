@@ -3,7 +3,7 @@
 In reading order:
 
 ``subscription``                 one subscription of a persistent topic; it connects the parts below
-``non_persistent_subscription``  one of a topic without a log: messages go to whoever is connected
+``non_persistent_subscription``  one of a topic without a log, for the consumers connected now
 ``membership``                   the consumers, their type, and the dispatcher that serves them
 ``consumer``                     one consumer: its permits, and the messages it holds
 ``dispatch/``                    dispatchers read the log and send entries to consumers

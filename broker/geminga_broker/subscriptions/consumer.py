@@ -31,7 +31,7 @@ DELIVERY_BYTES_MAX = 1024 * 1024
 
 
 class ConsumerListener(Protocol):
-    """What a consumer's client is told besides messages; ``sessions`` implements it."""
+    """What a consumer tells its client besides messages; ``sessions`` implements it."""
 
     def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
         """The consumer became the active one of its Failover subscription, or ceased to be it."""
@@ -288,7 +288,7 @@ class Consumer:
         self.is_blocked_on_unacknowledged = False
 
     def hold_only(self, position: EntryId, messages: int) -> bool:
-        """Hold only so many messages of an entry; False if this consumer does not hold it."""
+        """Hold only ``messages`` messages of an entry; False if this consumer does not hold it."""
         # An acknowledgement that comes twice must not count twice.
         held = self.pending.get(position)
         if held is None:

@@ -90,16 +90,16 @@ class OwningTopic(Protocol):
 
     @property
     def managed_ledger(self) -> ManagedLedger:
-        """The topic's log. Raises ``NotAllowed`` where the topic has none."""
+        """The topic's log. Raises ``NotAllowed`` if the topic has none."""
         ...
 
     @property
     def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes published a second, in the last stats period."""
+        """Messages and bytes published per second, in the last stats period."""
         ...
 
     def part(self, kind: type[PartT]) -> PartT:
-        """The topic's part of that kind. Raises ``NotAllowed`` where the topic has none."""
+        """The topic's part of that kind. Raises ``NotAllowed`` if the topic has none."""
         ...
 
     def claims(self, cursor_name: str) -> bool:
@@ -121,7 +121,7 @@ class OwningTopic(Protocol):
         ...
 
     def check_open(self) -> None:
-        """Raise ``TopicFenced`` where the topic refuses all clients."""
+        """Raise ``TopicFenced`` if the topic refuses all clients."""
         ...
 
     def note_use(self) -> None:
@@ -137,10 +137,12 @@ class TopicPart:
     """One feature of one topic. A subclass overrides the methods that concern it; here, each does
     nothing.
 
-    ``topic`` is a weak reference, so that a closed topic is freed at once. While the parts are
-    constructed, the topic has none of them yet. ``apply`` is the first call after that.
+    The order of calls: ``__init__``, ``apply``, ``adopt`` for each cursor that the part claims, and
+    ``opened``; then any of the others; at the end ``disconnect``, ``close`` (or ``delete`` and
+    ``close``), ``release``. All but the ``async`` ones must be quick: they hold up the event loop.
     """
 
+    # Without a ``__dict__``: a broker may hold 100,000 topics, each with all its parts.
     __slots__ = ("_topic",)
 
     has_backlog: ClassVar[bool] = False
@@ -148,7 +150,9 @@ class TopicPart:
     count for the topic's backlog, and a backlog quota may move them on."""
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
+        # The topic has no parts yet: ``topic.part`` works from ``apply`` on.
         del services
+        # A weak reference, so that a closed topic is freed at once.
         self._topic = topic
 
     def apply(self, policies: EffectivePolicies) -> None:
@@ -178,15 +182,15 @@ class TopicPart:
         return []
 
     def reads_from(self) -> Position | None:
-        """The least position that the part has still to read; None where it reads nothing. The
-        entry cache keeps entries from there on longer."""
+        """The least position that the part has still to read; None if it reads nothing. The entry
+        cache keeps entries from there on longer."""
         return None
 
     # Publishing
 
     def step_before(self, following: Step) -> Step:
-        """The part's step, which hands messages on to ``following``; where the part has no step, or
-        its step is off, ``following`` itself, so that it costs messages nothing."""
+        """The part's step, which hands messages on to ``following``; ``following`` itself if the part
+        has no step, or its step is off, so that it costs messages nothing."""
         return following
 
     async def check_producer(self, producer: Producer) -> None:
@@ -199,19 +203,21 @@ class TopicPart:
         """``producer``, which could publish, has left the topic."""
 
     def last_sequence_id(self, producer_name: str) -> int | None:
-        """The last sequence id published under that name; None where the part keeps none."""
+        """The last sequence id published under that name; None if the part keeps none."""
         del producer_name
         return None
 
     async def settled(self, producer_name: str) -> None:
-        """Return when every message published under that name is durable or lost, if the part must
-        know that before it lets a producer of the name continue."""
+        """Return when no message published under that name is pending, if the part must know that
+        before it lets a producer of the name continue."""
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
-        """The requests of ``batch`` are durable, and cached, as ``entries``. Called for every run
-        that bookies confirm: only parts that override this are."""
+        """The requests of ``batch`` are durable, and cached, as ``entries``.
+
+        HOT: called for every run that bookies confirm, and only for parts that override it.
+        """
 
     def log_fenced(self) -> None:
         """Another broker has the log: it confirms no pending entry any more."""
@@ -244,7 +250,7 @@ class TopicPart:
         """A quota or a truncation moved cursors on: do not send what they have passed."""
 
     def terminated(self) -> None:
-        """The topic takes no more messages, for ever."""
+        """The topic takes no more messages from now on."""
 
     # Time
 
@@ -268,13 +274,14 @@ class TopicPart:
     @classmethod
     async def maintain_all(cls, parts: Sequence[TopicPart]) -> None:
         """Maintain ``parts``, which are of this kind and need it, one after the other. Overridden
-        where the work of one topic depends on that of others."""
+        if the work of one topic depends on that of others."""
         for part in parts:
             await part.attempt(part.maintain)
 
     async def attempt(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do periodic ``work``, unless the topic is closing. An error of one topic is logged, and
         the round continues with the others."""
+        # The round began before: the topic may have been closed since.
         if self._topic.is_fenced:
             return
         try:

@@ -105,7 +105,7 @@ class Topic(Service):
         owner: OwningTopic = proxy(self)
         kinds = PERSISTENT if name.is_persistent else NON_PERSISTENT
         self.parts: tuple[TopicPart, ...] = tuple(kind(owner, services) for kind in kinds)
-        # The indexes of the parts that are told of appended runs.
+        # The indexes of the parts that override ``run_appended``.
         self._hearing = _overriding(kinds, "run_appended")
         self.publishing = self.part(PublishPath)
         self.subscribing: PersistentSubscriptions | NonPersistentSubscriptions
@@ -118,14 +118,14 @@ class Topic(Service):
     # Its parts
 
     def find(self, kind: type[PartT]) -> PartT | None:
-        """The topic's part of that kind; None where the topic has none."""
+        """The topic's part of that kind; None if the topic has none."""
         for part in self.parts:
             if isinstance(part, kind):
                 return part
         return None
 
     def part(self, kind: type[PartT]) -> PartT:
-        """The topic's part of that kind. Raises ``NotAllowed`` where the topic has none, as one
+        """The topic's part of that kind. Raises ``NotAllowed`` if the topic has none, as one
         without a log has few."""
         part = self.find(kind)
         if part is None:
@@ -139,7 +139,7 @@ class Topic(Service):
 
     @property
     def managed_ledger(self) -> ManagedLedger:
-        """The topic's log. Raises ``NotAllowed`` where the topic has none."""
+        """The topic's log. Raises ``NotAllowed`` if the topic has none."""
         if self._log is None:
             raise NotAllowed(f"{self.name} keeps no messages")
         return self._log
@@ -162,7 +162,7 @@ class Topic(Service):
     # Loading
 
     async def _open_parts(self) -> None:
-        # Parts adopt their cursors before the first part is told that all is open.
+        # All parts adopt their cursors before ``opened`` is called for the first one.
         if self._log is not None:
             await self._log.__aenter__()
             for cursor in await self._services.factory.load_cursors(
@@ -200,7 +200,7 @@ class Topic(Service):
         return [cursor for part in self.parts for cursor in part.cursors()]
 
     def reads_from(self) -> Position | None:
-        """The least position that a part has still to read; None where no part reads."""
+        """The least position that a part has still to read; None if no part reads."""
         positions = (part.reads_from() for part in self.parts)
         return min((each for each in positions if each is not None), default=None)
 
@@ -231,8 +231,8 @@ class Topic(Service):
         return await self.subscribing.subscribe(request)
 
     async def create_subscription(self, name: str, *, from_earliest: bool = False) -> bool:
-        """Create a durable subscription without a consumer. False where it exists, or where the
-        topic keeps no messages for it."""
+        """Create a durable subscription without a consumer. False if it exists, or if the topic is
+        not persistent."""
         return await self.subscribing.create(name, from_earliest=from_earliest)
 
     @property
@@ -241,7 +241,7 @@ class Topic(Service):
         return self.subscribing.subscriptions
 
     def check_open(self) -> None:
-        """Raise ``TopicFenced`` where the topic refuses all clients."""
+        """Raise ``TopicFenced`` if the topic refuses all clients."""
         if self.is_fenced:
             raise TopicFenced(str(self.name))
 
@@ -282,7 +282,7 @@ class Topic(Service):
 
     @property
     def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes published a second, in the last stats period."""
+        """Messages and bytes published per second, in the last stats period."""
         return self.meter.rates[0], self.meter.rates[1]
 
     # What is done to messages

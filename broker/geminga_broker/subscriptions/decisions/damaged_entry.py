@@ -13,7 +13,7 @@ from geminga_broker.managed_ledger.positions import Position
 # The first pause between two attempts, which doubles up to the limit.
 RETRY_FIRST_S = 1.0
 RETRY_LIMIT_S = 30.0
-# The first attempt is logged, then each after so many more: every ten minutes.
+# The first attempt is logged, then one in this many: every ten minutes.
 ATTEMPTS_PER_LOG_LINE = 20
 
 

@@ -1,4 +1,4 @@
-"""How often the unacknowledged entries of a subscription were given back; clients are told. Pure.
+"""How often the unacknowledged entries of a subscription were given back, for clients. Pure.
 
 Only a bounded part is stored with the cursor: the entries that were given back first, as runs of
 neighbours with the same count, and of these runs those with the highest counts, which are closest

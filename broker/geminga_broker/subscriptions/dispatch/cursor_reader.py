@@ -169,8 +169,8 @@ class CursorReader:
     def next_run(self, count_max: int = RUN_ENTRIES_MAX) -> tuple[int, list[Entry]] | None:
         """The id of a ledger, and its entries that come next.
 
-        None at the end of the log, which the owner is told, and while entries must be fetched:
-        then the owner dispatches again when they are there.
+        None at the end of the log, which is reported to the owner, and while entries must be
+        fetched: then the owner dispatches again when they are there.
         """
         delayed, compacted = self.delayed, self.compacted
         if compacted is not None and compacted.view.covers(self.position):
@@ -329,7 +329,7 @@ class CursorReader:
             self.entries_fetched += len(entries)
         elif horizon is not None:
             # Nothing is left up to the horizon. Acknowledge it for cursors that are not durable,
-            # too: readers are told the end of a terminated topic only without a backlog.
+            # too: a reader learns of the end of a terminated topic only without a backlog.
             after = Position(horizon[0], horizon[1] + 1)
             compacted.pass_over(position, after[0], (after[1],))
             self.position = after

@@ -1,6 +1,6 @@
 """Holds one dispatcher back at the rate limiters of its broker, its topic and its subscription.
 
-There is a throttle only where something is limited. The dispatcher asks it which of the entries
+There is a throttle only if something is limited. The dispatcher asks it which of the entries
 that it could send may pass now, and reports what it has sent; if none may pass, the throttle lets
 the dispatcher dispatch again when that changes.
 """

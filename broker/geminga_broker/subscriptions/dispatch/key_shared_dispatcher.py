@@ -19,8 +19,8 @@ from geminga_broker.subscriptions.dispatch.cursor_reader import RUN_ENTRIES_MAX
 from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
 from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistribution
 
-# No more entries are fetched once fetched entries of so many bytes wait for their consumers: they
-# stay in memory, because otherwise they would be fetched twice.
+# No more entries are fetched once fetched entries of this size wait for their consumers: they stay
+# in memory, because otherwise they would be fetched twice.
 LOOK_AHEAD_BYTES_MAX = 64 * 1024 * 1024
 
 

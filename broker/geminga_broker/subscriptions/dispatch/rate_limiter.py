@@ -40,8 +40,8 @@ class RateLimiter:
     """The tokens of ``limit``, which is not unlimited.
 
     A dispatcher that finds a token may send, and owe the rest of what it sends at once (a batch, a
-    large message): then no dispatcher sends until that debt is paid. ``published`` is asked if the
-    limit is relative to the publish rate.
+    large message): then no dispatcher sends until that debt is paid. ``published`` gives the
+    publish rate, for limits that are relative to it.
     """
 
     __slots__ = ("_buckets", "_clock", "_published", "_timer", "_waiting", "limit", "limit_of")
@@ -74,7 +74,7 @@ class RateLimiter:
         """How many messages and bytes may be sent; none unless both are above 0."""
         now_s, limit = self._clock.monotonic(), self.limit
         if self._published is not None and limit.is_relative:
-            # The rate is so much above the current publish rate. Tokens that are there stay.
+            # The limit is added to the current publish rate. Tokens that are there stay.
             messages_per_s, bytes_per_s = self._published()
             self._buckets.change(
                 messages_per_s * limit.period_s + limit.messages,

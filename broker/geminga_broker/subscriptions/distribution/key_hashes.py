@@ -32,7 +32,7 @@ class LedgerHashes:
         self._hashes = array(HASH)
 
     def of_run(self, run: Sequence[Entry]) -> Sequence[int]:
-        """The hashes of entries in their order, computed where they are not known."""
+        """The hashes of entries in their order, computed if they are not known."""
         hashes, hash_of_key, first = self._hashes, self._hash_of_key, self.first
         start, stop = run[0][0] - first, run[-1][0] + 1 - first
         is_whole = stop - start == len(run)

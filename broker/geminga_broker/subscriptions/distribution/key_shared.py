@@ -20,7 +20,7 @@ from geminga_broker.subscriptions.distribution.keyed_replay import KeyedReplay
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 from geminga_protocol.pulsar.enums import KeySharedMode
 
-# No more entries are read while so many wait for their consumers
+# No more entries are read while this many wait for their consumers
 # (keySharedLookAheadMsgInReplayThresholdPerConsumer, ...PerSubscription).
 LOOK_AHEAD_PER_CONSUMER_MAX = 2_000
 LOOK_AHEAD_MAX = 20_000

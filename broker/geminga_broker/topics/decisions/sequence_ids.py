@@ -50,7 +50,7 @@ class SequenceIds:
         """The last number that this producer has sent; -1 for an unknown producer."""
         return self._taken.get(name, NO_SEQUENCE_ID)
 
-    def is_under_way(self, name: str) -> bool:
+    def has_pending(self, name: str) -> bool:
         """Whether messages of this producer are pending."""
         return self.last_of(name) > self._stored.get(name, NO_SEQUENCE_ID)
 
@@ -121,12 +121,12 @@ class SequenceIds:
 
     def forget_idle(self, since_s: float) -> bool:
         """Forget producers that left before ``since_s``; True if there were any."""
-        gone = [name for name, idle_s in self._idle_since_s.items() if idle_s < since_s]
-        for name in gone:
+        idle = [name for name, idle_s in self._idle_since_s.items() if idle_s < since_s]
+        for name in idle:
             del self._idle_since_s[name]
             self._taken.pop(name, None)
             self._stored.pop(name, None)
-        return bool(gone)
+        return bool(idle)
 
 
 def highest_of(item: AppendRequest) -> int:

@@ -65,7 +65,7 @@ class SourcePositions:
         self._stored[name] = position
         self._taken[name] = max(position, self._taken.get(name, position))
 
-    def is_under_way(self, name: str) -> bool:
+    def has_pending(self, name: str) -> bool:
         """Whether entries of this replicator are pending."""
         return self._taken.get(name) != self._stored.get(name)
 

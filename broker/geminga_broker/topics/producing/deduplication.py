@@ -208,7 +208,7 @@ class Deduplication:
         """
         while self.is_enabled and not self._is_closed:
             numbers, positions = self._numbers, self._positions
-            if not (numbers.is_under_way(name) or positions.is_under_way(name)):
+            if not (numbers.has_pending(name) or positions.has_pending(name)):
                 return
             woken = asyncio.get_running_loop().create_future()
             self._waiting.append(woken)

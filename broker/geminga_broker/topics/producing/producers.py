@@ -62,7 +62,7 @@ class Producers:
 
     async def ask_namesake(self, producer: Producer) -> None:
         """Ping the client of a connected producer with the same name, and note if it is gone."""
-        # Only where the answer matters: a ping takes a round trip, or a timeout. A producer that
+        # Only if the answer matters: a ping takes a round trip, or a timeout. A producer that
         # fences the others does not ask.
         present = self._by_name.get(producer.name)
         if (
@@ -101,7 +101,7 @@ class Producers:
         producer.disconnect = partial(self.remove, producer)
 
     def _check_access(self, producer: Producer) -> None:
-        """Raise where another producer's access mode, or this one's, forbids both at once."""
+        """Raise if another producer's access mode, or this one's, forbids both at once."""
         holder = self._exclusive
         # A waiting producer counts as the exclusive one that is to come.
         is_taken = holder is not None or bool(self._waiting)

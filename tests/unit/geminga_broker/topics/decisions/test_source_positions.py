@@ -19,10 +19,10 @@ def test_a_position_is_new_until_taken_and_a_repeat_once_stored() -> None:
     positions = SourcePositions()
     assert positions.judge(NAME, (1, 0)) is Verdict.NEW
     positions.taken(NAME, (1, 5))
-    assert positions.is_under_way(NAME)
+    assert positions.has_pending(NAME)
     assert positions.judge(NAME, (1, 5)) is Verdict.UNKNOWN
     positions.stored(NAME, (1, 5))
-    assert not positions.is_under_way(NAME)
+    assert not positions.has_pending(NAME)
     assert positions.judge(NAME, (1, 4)) is Verdict.STORED
     assert positions.judge(NAME, (2, 0)) is Verdict.NEW
     assert positions.judge(replicator_producer("south", "west"), (1, 0)) is Verdict.NEW
@@ -56,11 +56,11 @@ def test_they_are_found_again_in_the_stored_entries() -> None:
 def test_what_was_on_its_way_when_deduplication_began_is_a_repeat_and_holds_nothing_up() -> None:
     positions = SourcePositions()
     positions.stored(NAME, (1, 5))
-    assert not positions.is_under_way(NAME)
+    assert not positions.has_pending(NAME)
     assert positions.judge(NAME, (1, 5)) is Verdict.STORED
     positions.taken(NAME, (1, 8))
     positions.stored(NAME, (1, 7))
-    assert positions.is_under_way(NAME)
+    assert positions.has_pending(NAME)
 
 
 def test_a_run_is_new_only_in_the_order_of_its_positions() -> None:
