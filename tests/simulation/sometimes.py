@@ -262,7 +262,7 @@ def counting() -> Generator[Counter[Rare]]:
             patch.setattr(owner, method, counted)
 
         count(SourcePositions, "judge", _of_verdict)
-        count(SourcePositions, "is_under_way", _of_waiting)
+        count(SourcePositions, "has_pending", _of_waiting)
         count(SourcePositions, "found_stored", _of_found)
         count(ReplicatorProducer, "fail", lambda *_: Rare.REFUSED)
         count(ReplicationChannel, "_resume", _of_resumed)
