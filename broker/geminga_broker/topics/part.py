@@ -189,8 +189,10 @@ class TopicPart:
     # Publishing
 
     def step_before(self, following: Step) -> Step:
-        """The part's step, which hands messages on to ``following``; or ``following`` itself, if the
-        part has no step or its step is off, so that it costs messages nothing."""
+        """The part's step, which hands messages on to ``following``.
+
+        Without a step, or while it is off, ``following`` itself: then it costs messages nothing.
+        """
         return following
 
     async def check_producer(self, producer: Producer) -> None:
