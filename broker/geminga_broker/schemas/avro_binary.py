@@ -216,8 +216,11 @@ def _is_of(kind: AvroType, value: object) -> bool:
             return isinstance(value, bool)
         case "int" | "long":
             greatest = INT_MAX if kind.kind == "int" else LONG_MAX
-            is_number = isinstance(value, int) and not isinstance(value, bool)
-            return is_number and -greatest - 1 <= value <= greatest  # type: ignore[operator]
+            return (
+                isinstance(value, int)
+                and not isinstance(value, bool)  # Python's booleans are integers
+                and -greatest - 1 <= value <= greatest
+            )
         case "float" | "double":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "string":

@@ -99,6 +99,7 @@ class SchemaRegistry:
 
     async def version(self, topic: TopicName, number: int | None = None) -> StoredSchema:
         """The version ``number``, or the newest one. Raises ``SchemaNotFound``."""
+        # Tombstones have numbers as well, so that the number is no index.
         versions = await self.versions(topic)
         found = [each for each in versions if number in {None, each.version}]
         if not found:

@@ -164,6 +164,7 @@ class SchemaStorage:
         position = await self._write(schema_id, SchemaEntry(info.encode(), shown).encode())
         index = SchemaIndex(number, position, digest)
         changed = SchemaLocator(index, (*earlier, index)).encode()
+        # The compare-and-set: a new node must not exist, a present one must have the version read.
         path = schema_path(schema_id)
         try:
             if locator is None:

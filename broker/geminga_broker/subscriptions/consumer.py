@@ -159,6 +159,7 @@ class Consumer:
         used = sent = size_bytes = 0
         frames_before = len(out)
         for entry_id, payload, count in run:
+            # Checked before each entry: the last one may be a batch of more than was permitted.
             if permits <= 0:
                 break
             used += 1
@@ -171,6 +172,7 @@ class Consumer:
                 if not messages:
                     pass_over(ledger_id, entry_id)
                     continue
+            # Of a batch that is acknowledged in part, the client is told which messages remain.
             ack_set = acknowledged.remaining_indexes(ledger_id, entry_id) if has_partial else None
             if ack_set is not None:
                 messages = min(messages, bits_set(ack_set))
@@ -215,6 +217,7 @@ class Consumer:
         header = self._encoder.header
         # The usual case: no batch is acknowledged in part, no entry was given back.
         is_plain = not acknowledged.partial_entries and not redeliveries
+        # Permits and limits are checked against the messages sent so far: a batch may exceed them.
         sent_max = min(messages_max, self.permits, self._unacknowledged_max - self.unacknowledged)
         used = sent = size_bytes = 0
         for entry_id, payload, messages in run:
@@ -260,6 +263,7 @@ class Consumer:
 
     def forget(self, position: EntryId) -> bool:
         """Hold an entry no more; False if this consumer did not hold it."""
+        # Without unblocking: the caller does that once for all entries.
         messages = self.pending.pop(position, None)
         if messages is None:
             return False

@@ -237,6 +237,7 @@ class Subscription:
             dispatcher = SharedDispatcher(self._managed_ledger, self.cursor)
         else:
             dispatcher = KeySharedDispatcher(self._managed_ledger, self.cursor, key_shared)
+        # Only these types delay single messages, and count how often one was given back.
         dispatcher.reader.delayed = self.delayed
         dispatcher.redeliveries = self.redelivery_counts.counts
         return dispatcher
@@ -256,6 +257,7 @@ class Subscription:
         holder = self.membership.in_the_way(kind, key_shared)
         if holder is not None and not await holder.session.is_alive():
             await self.disconnect(holder)
+        # Only the first time: it loads the index that an earlier owner has stored.
         if kind.tracks_entries:
             await self.delayed.recover()
         if self._reset is not None:
@@ -397,6 +399,7 @@ class Subscription:
 
     def passed_ledger(self) -> None:
         """The mark-delete position has left a ledger: it may be the last cursor to need it."""
+        # Delayed messages and counts of passed entries are dropped here, and not for each entry.
         self._managed_ledger.trim_soon()
         if self._delayed is not None:
             self._delayed.passed()
@@ -440,6 +443,7 @@ class Subscription:
         With ``reads_compacted``, the newest entry that compaction left, if it covers the whole log;
         position -1:-1 if none is left.
         """
+        # Entries behind the compacted part are not compacted yet: then the log's newest counts.
         reader = self._managed_ledger.reader
         last = reader.readable_upto
         view = self._compacted_view

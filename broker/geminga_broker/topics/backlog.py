@@ -146,6 +146,7 @@ class Backlog(TopicPart):
                 # They reconnect, and ``check_producer`` refuses them with the reason.
                 self._topic.part(PublishPath).disconnect()
             elif exceeded is size:
+                # Some way below the limit, or the next message would exceed it again.
                 self._pass(self._log.chain.position_leaving(size.target))
                 self.size_evictions += 1
             else:
@@ -159,6 +160,7 @@ class Backlog(TopicPart):
 
     def _pass(self, position: Position) -> None:
         """Move every durable cursor on to ``position``."""
+        # Cursors that are beyond it already do not change, and are not written.
         for cursor in self._durable():
             if cursor.acknowledged.acknowledge_upto(position):
                 cursor.changed()

@@ -1,4 +1,4 @@
-"""The topics this broker serves: loaded on demand, once each, closed when their bundle goes."""
+"""The topics that this broker serves: loaded on demand, closed when it loses their bundle."""
 
 from __future__ import annotations
 
@@ -167,9 +167,11 @@ class TopicDirectory(Service):
         failure: GemingaError = ServiceNotReady(f"{name} could not be loaded: try again")
         began_s = self._clock.monotonic()
         try:
+            # None forbids to create a log; the empty mapping gives a new one no properties.
             topic = await self._opened(name, properties or NO_TEXTS if create else None)
             # While it was opened, its bundle may have been lost, or another broker may have fenced
             # its log; ``_fenced`` unloads only topics that are open.
+            # No await between this check and the next line.
             if self._may_serve(name) and not topic.is_fenced:
                 self._topics[name] = topic
                 loaded.set_result(None)
@@ -194,6 +196,7 @@ class TopicDirectory(Service):
         topic = Topic(
             name, self.services, policies, create_with=create_with, on_fenced=self._fenced
         )
+        # A topic that fails to open closes what it has opened by itself.
         try:
             await topic.__aenter__()
         except NodeMissing:
@@ -247,6 +250,7 @@ class TopicDirectory(Service):
 
         Raises ``TopicNotFound``, ``TopicReplicated``, ``TopicBusy``.
         """
+        # Loaded if it is not open: its parts delete what they have stored.
         topic = await self.get(name, create=False)
         remotes = topic.policies.replication.remotes
         if remotes and not force and topic.keeps_messages:
@@ -289,8 +293,8 @@ class TopicDirectory(Service):
         await self._settled_where(lambda name: name.namespace == namespace)
 
     async def _settled_where(self, is_meant: Callable[[TopicName], bool]) -> None:
-        under_way = self._loading | self._leaving
-        if waiting := [each for name, each in under_way.items() if is_meant(name)]:
+        unsettled = self._loading | self._leaving
+        if waiting := [each for name, each in unsettled.items() if is_meant(name)]:
             await asyncio.wait(waiting)
 
     @asynccontextmanager
@@ -354,6 +358,7 @@ class TopicDirectory(Service):
         return lost
 
     async def _unload(self, topic: Topic) -> None:
+        # It may have been closed, and even loaded again, since it was chosen.
         if self._topics.get(topic.name) is topic:
             async with self._left(topic):
                 pass

@@ -61,6 +61,7 @@ class TopicCompaction(TopicPart):
 
     async def _used(self) -> Compaction:
         """The compaction, made on first use."""
+        # Set before it is entered, which does not wait: a second caller finds it ready.
         if self.compaction is None:
             topic, services = self._topic, self._services
             self.compaction = Compaction(

@@ -126,6 +126,7 @@ class _Parser:
                 raise InvalidSchema(f"no type is described by {_shown(described)}")
 
     def _by_name(self, name: str, namespace: str) -> AvroType:
+        """The primitive, or the type declared before, that ``name`` stands for."""
         if name in PRIMITIVES:
             return AvroType(name)
         # A name without a namespace is one of the enclosing namespace, or a full name.
@@ -224,16 +225,19 @@ def _name(described: Mapping[str, object]) -> str:
 
 
 def _full_name(name: str, namespace: str) -> str:
+    # A dotted name has its own namespace, whatever lies around it.
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 def _texts(value: object) -> tuple[str, ...]:
+    """A JSON list of strings: aliases or symbols."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise InvalidSchema(f"{_shown(value)} is not a list of names")
     return tuple(value)
 
 
 def _others(described: Mapping[str, object], reserved: frozenset[str]) -> dict[str, object]:
+    """The properties: members that Avro gives no meaning."""
     return {key: value for key, value in described.items() if key not in reserved}
 
 
@@ -313,8 +317,11 @@ def fits(default: object, kind: AvroType) -> bool:
             return isinstance(default, bool)
         case "int" | "long":
             greatest = INT_MAX if kind.kind == "int" else LONG_MAX
-            is_integer = isinstance(default, int) and not isinstance(default, bool)
-            return is_integer and -greatest - 1 <= default <= greatest  # type: ignore[operator]
+            return (
+                isinstance(default, int)
+                and not isinstance(default, bool)  # Python's booleans are integers
+                and -greatest - 1 <= default <= greatest
+            )
         case "float" | "double":
             return isinstance(default, int | float) and not isinstance(default, bool)
         case "string" | "bytes" | "fixed":

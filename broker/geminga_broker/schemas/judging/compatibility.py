@@ -50,6 +50,7 @@ def version_of(versions: Sequence[Version], schema: Schema) -> int | None:
     definition that upstream accepts only as the first one of a topic."""
     if not versions:
         return None
+    # Definitions that are not Avro schemas are compared byte by byte.
     if schema.type not in AVRO_DEFINED:
         same = (each.number for each in versions if _is_same_text(each.schema, schema))
         return next(same, None)
@@ -85,6 +86,7 @@ def check_following(versions: Sequence[Version], schema: Schema, strategy: Schem
     newest = versions[-1].schema
     if not strategy.is_transitive and _is_same_text(newest, schema):
         return
+    # Types before definitions: those of another type could not be parsed.
     for each in compared:
         if each.schema.type is not schema.type:
             raise IncompatibleSchema(

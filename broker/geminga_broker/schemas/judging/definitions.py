@@ -93,6 +93,7 @@ def _check(schema: Schema, depth: int) -> None:
 def json_schema_id(schema: Schema) -> str | None:
     """The id of a JSON schema in Jackson's form ("" if it has none); None if the definition is an
     Avro schema, or not valid at all."""
+    # Told apart from Avro's by "type", which both have.
     try:
         described: object = json.loads(schema.definition.decode())
     except (ValueError, RecursionError):
@@ -113,6 +114,8 @@ def json_schema_id(schema: Schema) -> str | None:
 def root_message(schema: Schema) -> str:
     """The full name of the message that a ProtobufNative schema describes. Raises
     ``InvalidSchema``."""
+    # The definition is JSON: the name of the root message, and the serialized descriptors of all
+    # files that define it, in base64.
     try:
         described = json.loads(schema.definition.decode())
         name = described["rootMessageTypeName"]

@@ -56,6 +56,7 @@ class _Resolution:
         self._outlines: dict[Pair, str] = {}
         # How many pairs of types were compared.
         self._steps = 0
+        # All types of the reader, without recursion: the tree may have cycles.
         seen: set[int] = set()
         waiting = [reader]
         while waiting:
@@ -112,6 +113,7 @@ class _Resolution:
                 pair = (id(reader), id(writer))
                 if pair in self._records:
                     return self._records[pair]
+                # Supposed to fit while it is compared: a recursive type comes back to this pair.
                 self._records[pair] = ""
                 for name, kind in self._fields(writer).items():
                     # Fields that are not read are skipped, whatever their types.

@@ -114,6 +114,7 @@ class Acknowledger:
                 "cumulative acknowledgement needs an Exclusive or Failover subscription"
             )
         chain = self._cursor.chain
+        # With everything acknowledged, a position beyond the end changes nothing, and is accepted.
         if position > chain.last_confirmed > self._cursor.mark_delete:
             raise InvalidRequest("there is no such message yet")
         span = chain.span(position[0])
@@ -121,6 +122,7 @@ class Acknowledger:
             # The mark-delete position must be at an entry: take the one before.
             position, ack_set = chain.previous_of(position), ()
         acknowledged = self._cursor.acknowledged
+        # Part of a batch: the mark-delete position stays before it.
         if ack_set and any(ack_set):
             acknowledged.acknowledge_upto(chain.previous_of(position))
             acknowledged.acknowledge_batch_indexes(position[0], position[1], tuple(ack_set))

@@ -143,6 +143,8 @@ class CursorReader:
 
     def advance(self, ledger_id: int, run: list[Entry], used: int) -> None:
         """Move beyond the first ``used`` entries of ``run``, which ``next_run`` gave."""
+        # In a run of the log, missing entries are acknowledged: skip to the next one in it. In a run
+        # of the compacted ledger, compaction removed them: they are still to be passed over.
         compacted = self.compacted
         if compacted is None or not compacted.view.covers(self.position):
             self.position = Position(ledger_id, run[used][0] if used < len(run) else run[-1][0] + 1)
@@ -206,7 +208,9 @@ class CursorReader:
         # Entries that were still to be sent may have been acknowledged meanwhile.
         if position <= acknowledged.mark_delete:
             position = chain.next_after(acknowledged.mark_delete)
+        # At the end of a ledger, on to the next one.
         position = chain.readable_from(position)
+        # Over acknowledged runs, up to the first entry that is still open.
         while acknowledged.has_holes:
             end = acknowledged.run_end(*position)
             if end == position[1]:
@@ -220,6 +224,7 @@ class CursorReader:
             if owner is not None:
                 owner.reached_end()
             return None
+        # A run of the cache may contain acknowledged entries; one that was fetched lacks them.
         count_max = min(count_max, end - first)
         run = log_reader.cached_run(position, count_max)
         self.is_from_read_ahead = not run
@@ -343,6 +348,8 @@ class CursorReader:
 
     async def _fetch(self, position: Position, ask: Callable[[], Awaitable[None]]) -> None:
         """Run one read that begins at ``position``, pause if it fails, then wake the owner."""
+        # A read that fails is repeated by the next dispatch, for as long as it takes: skipping the
+        # entry would lose a message.
         damaged, problem = None, ""
         try:
             await ask()

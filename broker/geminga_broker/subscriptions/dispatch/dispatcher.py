@@ -172,6 +172,7 @@ class Dispatcher(ABC):
         many it used. 0 if all must wait: then ``dispatch`` is called when their turn has come."""
         throttle = self._throttle
         assert throttle is not None
+        # Policies may exempt subscriptions that keep up with their topic.
         keeps_up = self.reader.entries_ahead < BACKLOG_ENTRIES
         if keeps_up and not throttle.counting.of_those_keeping_up:
             return send(run)
@@ -188,6 +189,8 @@ class Dispatcher(ABC):
         messages, size_bytes, held = self._sent_and_held()
         used = send(allowed)
         messages_after, size_bytes_after, held_after = self._sent_and_held()
+        # Entries that tracking consumers hold more than before; other types hold none, and are
+        # counted by what is not acknowledged.
         entries = held_after - held or sum(map(is_needed, allowed[:used]))
         throttle.passed(entries, messages_after - messages, size_bytes_after - size_bytes)
         return used

@@ -117,6 +117,7 @@ class TrackingDispatcher(Dispatcher):
         """Begin after the mark-delete position: the next consumer is the first one again."""
         super().rewind()
         self.is_blocked_on_unacknowledged = False
+        # Counts that are stored with the cursor outlive the consumers; others end with them.
         if not self.cursor.config.cursor_redelivery_counts:
             self.redeliveries.clear()
         for consumer in self.consumers:
@@ -201,6 +202,7 @@ class TrackingDispatcher(Dispatcher):
     ) -> int:
         """Send ``consumer`` the entries of ``run`` that are not acknowledged, while its turn lasts;
         return how many of ``run`` that used."""
+        # Usually none is acknowledged, and ``still_open`` returns the run itself.
         to_send = self.cursor.acknowledged.still_open(ledger_id, run)
         sent = self._send_run(consumer, ledger_id, to_send, messages_max)
         if to_send is run:

@@ -223,6 +223,7 @@ class KeySharedDistribution:
                 share = shares[consumer] = Share(consumer.room if consumer and is_ready else 0)
             share.entries.append(entry)
             if share.room > 0:
+                # An entry whose messages are not counted yet has at least one.
                 share.room -= entry[2] or 1
                 if share.room <= 0 and not any(
                     shares[each].room > 0 if each in shares else self.wants_new(each)
@@ -230,6 +231,7 @@ class KeySharedDistribution:
                 ):
                     break
             else:
+                # Without room, the entry waits: the run ends when no more may.
                 waiting_left -= 1
                 if waiting_left <= 0:
                     break

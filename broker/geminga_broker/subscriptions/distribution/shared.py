@@ -100,6 +100,7 @@ class SharedDistribution:
         in a circle.
         """
         consumers = self.consumers
+        # ``consumers`` is sorted by priority, so that the first ready one has the best level.
         ready = [index for index, each in enumerate(consumers) if each.can_take]
         if not ready:
             return None

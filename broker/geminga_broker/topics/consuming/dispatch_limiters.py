@@ -35,6 +35,7 @@ class DispatchLimiters:
         """Apply ``policies`` to ``subscriptions``, which are all of the topic."""
         if policies == self._policies:
             return
+        # A new topic limiter must reach all subscriptions, also those whose own limit is the same.
         self._policies = policies
         self._topic_limiter = self._changed(self._topic_limiter, policies.topic, LimitOf.TOPIC)
         for subscription in subscriptions:

@@ -123,6 +123,7 @@ class ConsumerAdmission:
             raise ConsumerBusy(TOPIC_FULL)
         per_host_max = self.policies.consumers_per_host_max
         if per_host_max > 0:
+            # Addresses have ports, which differ between connections of a client.
             of_host = sum(host_of(each.session.address) == host for each in of_topic)
             if of_host >= per_host_max:
                 raise ConsumerBusy(HOST_FULL)

@@ -173,6 +173,7 @@ class PublishPath(TopicPart):
 
         Raises ``BrokerError``: ``ProducerBusy``, ``ProducerFenced``, ``TopicFenced`` and others.
         """
+        # The ping first, because it may take seconds.
         await self.producers.ask_namesake(producer)
         for part in self._topic.parts:
             await part.check_producer(producer)
