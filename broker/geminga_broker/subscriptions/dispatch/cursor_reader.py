@@ -143,7 +143,7 @@ class CursorReader:
 
     def advance(self, ledger_id: int, run: list[Entry], used: int) -> None:
         """Move beyond the first ``used`` entries of ``run``, which ``next_run`` gave."""
-        # In a run of the log, missing entries are acknowledged: skip to the next one in it. In a run
+        # In a run of the log, missing entries are acknowledged: skip to the next one in it. In one
         # of the compacted ledger, compaction removed them: they are still to be passed over.
         compacted = self.compacted
         if compacted is None or not compacted.view.covers(self.position):
