@@ -145,9 +145,9 @@ class Backlog(TopicPart):
             if exceeded.policy.stops_producers:
                 # They reconnect, and ``check_producer`` refuses them with the reason.
                 self._topic.part(PublishPath).disconnect()
-            elif exceeded is size:
+            elif kind == "size":
                 # Some way below the limit, or the next message would exceed it again.
-                self._pass(self._log.chain.position_leaving(size.target))
+                self._pass(self._log.chain.position_leaving(exceeded.target))
                 self.size_evictions += 1
             else:
                 limit_ms = self._clock.wall_ms() - exceeded.target * 1000
