@@ -44,6 +44,7 @@ class SchemaCounts:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # In the order in which namespaces were first used.
         self.by_namespace: dict[str, NamespaceCounts] = {}
 
     def of(self, namespace: str) -> NamespaceCounts:

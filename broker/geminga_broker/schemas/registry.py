@@ -85,6 +85,7 @@ class SchemaRegistry:
     def __init__(self, storage: SchemaStorage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
+        # For metrics.
         self.counts = SchemaCounts(clock)
         # One lock for each schema that is being changed here: of many producers that come with the
         # same new schema, one stores it.

@@ -75,6 +75,7 @@ class _EntryCache:
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Position, SchemaInfo] = OrderedDict()
+        # The size of all definitions in the cache.
         self._bytes = 0
 
     def get(self, position: Position) -> SchemaInfo | None:
@@ -104,6 +105,7 @@ class SchemaStorage:
     ) -> None:
         self._coordination = coordination
         self._ledgers = ledgers
+        # Quorums of new ledgers, and the size of reads.
         self._config = config
         self._cache = _EntryCache()
 

@@ -52,12 +52,15 @@ class Membership:
     )
 
     def __init__(self, subscription: DispatcherFactory) -> None:
+        # The type of the consumers, connected or last; None before the first one.
         self.type: SubscriptionType | None = None
         # How keys are shared, if the type is Key_Shared.
         self.key_shared = AUTO_SPLIT
+        # None before the first consumer, and when nothing of the last one matters any more.
         self.dispatcher: Dispatcher | None = None
         # Weak, so that the subscription is freed without the cycle collector.
         self._subscription: DispatcherFactory = proxy(subscription)
+        # What the next dispatcher is given, too.
         self._limits = NO_LIMITS
         # The rate limiters that dispatching must pass, and how entries are counted there.
         self._limiters: Sequence[RateLimiter] = ()

@@ -48,6 +48,7 @@ class NonPersistentSubscription:
         self.consumers: list[Consumer] = []
         # The consumer that gets everything, for types that have one.
         self.active: Consumer | None = None
+        # Messages whose consumer had no permits.
         self.messages_dropped = 0
         self.drop_meter = Meter(None, 0)
         # Sums over consumers that have left.

@@ -38,6 +38,7 @@ class OldestMessage:
 
     # Unix time.
     published_ms: int
+    # The name of its cursor, which is a replicator's for messages not yet replicated.
     subscription: str
 
 

@@ -42,9 +42,11 @@ class PeriodicWork(NamedTuple):
 class TopicTotals:
     """Sums over topics, for the broker's load report. Rates are per second."""
 
+    # Counts.
     topics: int = 0
     producers: int = 0
     consumers: int = 0
+    # Messages, and bytes.
     rate_in: float = 0.0
     throughput_in: float = 0.0
     rate_out: float = 0.0

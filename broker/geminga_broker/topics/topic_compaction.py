@@ -32,6 +32,7 @@ class TopicCompaction(TopicPart):
         super().__init__(topic, services)
         # What consumers with readCompacted read; empty until a compaction is done.
         self.view = CompactedView(str(topic.name))
+        # None until it is used.
         self.compaction: Compaction | None = None
         self._services = services
 

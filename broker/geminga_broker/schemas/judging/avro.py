@@ -44,9 +44,10 @@ class AvroField:
 
     name: str
     type: AvroType
-    # JSON.
+    # As in JSON.
     default: object = NO_DEFAULT
     aliases: tuple[str, ...] = ()
+    # How Avro sorts by the field; it counts for the equality of schemas.
     order: str = "ascending"
     properties: Mapping[str, object] = field(default_factory=dict[str, object])
 

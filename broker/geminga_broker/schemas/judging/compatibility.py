@@ -29,6 +29,7 @@ from geminga_protocol.pulsar.enums import SchemaType
 class Version:
     """A version of a topic's schema."""
 
+    # Numbers grow; tombstones leave gaps.
     number: int
     schema: Schema
 

@@ -37,6 +37,7 @@ class Schema:
     """A schema as a client sends it."""
 
     type: SchemaType
+    # Its form depends on the type; empty for types that need none.
     definition: bytes = b""
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
 

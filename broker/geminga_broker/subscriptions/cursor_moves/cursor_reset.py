@@ -48,6 +48,7 @@ class CursorReset:
         self._is_resetting = False
         # Resolved at the end of the reset that began last.
         self._reset_over: asyncio.Future[None] | None = None
+        # Runs from a reset until a consumer reconnects, for subscriptions that are not durable.
         self._return_timer: asyncio.TimerHandle | None = None
 
     async def to_position(self, position: Position, remaining: Sequence[int] = ()) -> None:

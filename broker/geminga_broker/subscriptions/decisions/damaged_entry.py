@@ -22,9 +22,11 @@ class DamagedEntry:
     """The attempts to read the entry at ``position``."""
 
     position: Position
+    # Failed reads so far.
     attempts: int = 0
     # Whether the current pause is not over yet.
     is_waiting: bool = False
+    # How long the current pause lasts; 0 before the first attempt.
     pause_s: float = 0.0
 
     def failed_again(self) -> None:

@@ -33,6 +33,7 @@ class Dispatcher(ABC):
     """
 
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
+        # Connected consumers. Distributions share this very list.
         self.consumers: list[Consumer] = []
         self.managed_ledger = managed_ledger
         self.cursor = cursor

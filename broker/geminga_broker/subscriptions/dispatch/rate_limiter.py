@@ -63,6 +63,7 @@ class RateLimiter:
         self._buckets = TokenBuckets(limit.messages, limit.size_bytes, limit.period_s, now_s)
         # The waiting dispatchers in their order. A dict, so that none waits twice.
         self._waiting: dict[Wake, None] = {}
+        # Runs while a dispatcher waits.
         self._timer: asyncio.TimerHandle | None = None
 
     @property

@@ -37,6 +37,7 @@ class SingleDispatcher(Dispatcher):
         handover_delay_s: float = 0.0,
     ) -> None:
         super().__init__(managed_ledger, cursor)
+        # Both decide which consumer is the active one.
         self._topic = topic
         self._partition = partition
         self._is_exclusive = is_exclusive

@@ -29,6 +29,7 @@ DUE_AT_ONCE_MAX = 1000
 class TrackingDispatcher(Dispatcher):
     """Sends entries to several consumers as ``_distribution`` decides, and tracks them."""
 
+    # Decides which consumer gets which entry; set by the subclass.
     _distribution: SharedDistribution | KeySharedDistribution
 
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:

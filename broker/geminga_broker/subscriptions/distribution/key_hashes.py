@@ -68,6 +68,7 @@ class KeyHashes:
     """The hashes of the entries of all ledgers."""
 
     def __init__(self, hash_of_key: Callable[[bytes], int]) -> None:
+        # The hash function of the selector.
         self._hash_of_key = hash_of_key
         self._ledgers: dict[int, LedgerHashes] = {}
         # What is known of any other ledger.

@@ -76,11 +76,13 @@ class KeySharedDistribution:
     ) -> None:
         self.policy = policy
         self.consumers = consumers
+        # Which consumer owns which keys, and the entries that wait for their consumers.
         self.keys = new_selector(policy)
         self.replay = KeyedReplay()
         # Delayed entries that are due, and whose keys must still be read.
         self.due = ReplayQueue()
         self._is_done = is_done
+        # The key hashes of entries that were read, kept until they are acknowledged.
         self._hashes = KeyHashes(self.keys.hash_of)
         self._draining = DrainingHashes()
         self._receivers = Receivers(self.keys, self._draining)

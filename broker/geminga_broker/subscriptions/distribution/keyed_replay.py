@@ -23,6 +23,7 @@ class KeyedReplay:
     """The waiting entries of one subscription."""
 
     def __init__(self) -> None:
+        # The entries that wait for each consumer; empty queues are possible.
         self.queues: dict[Consumer, ReplayQueue] = {}
         # Blocked entries by hash. A dict of positions, because any of them may be acknowledged;
         # not sorted, because the queue that they move to sorts them.

@@ -29,6 +29,7 @@ class DispatchLimiters:
         self._topic_limiter: RateLimiter | None = None
         # One for each subscription, if subscriptions are limited.
         self._own: dict[Subscription, RateLimiter] = {}
+        # What the rate limiters above are made for.
         self._policies = DISPATCH_FREELY
 
     def follow(self, policies: DispatchPolicies, subscriptions: list[Subscription]) -> None:

@@ -83,11 +83,13 @@ class Deduplication:
         self._factory = factory
         self._clock = clock
         self._config = config
+        # This cluster's name, which replicators have in the names of their producers.
         self._cluster = cluster
         self._enter = enter
         # What is known of clients' producers, and of replicators.
         self._numbers = SequenceIds()
         self._positions = SourcePositions()
+        # A snapshot is due after so many entries, and after some time if there were any.
         self._entries_since_snapshot = 0
         self._snapshot_at_s = clock.monotonic()
         # Held while the cursor is created, deleted or closed.

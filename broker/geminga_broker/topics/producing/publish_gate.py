@@ -52,6 +52,7 @@ class PublishGate:
         self.policies = PUBLISH_FREELY
         # How often reading from a connection was paused, since the topic was loaded.
         self.pauses = 0
+        # For error texts.
         self._name = name
         self._producers = producers
         self._clock = clock

@@ -64,9 +64,11 @@ class PublishPath(TopicPart):
         self._gate = PublishGate(name, self.producers, services.clock, services.broker_rate)
         self._log = topic.managed_ledger if topic.keeps_messages else None
         self._clock = services.clock
+        # The broker's histogram of write latencies, shared by all topics.
         self._durations = services.publish_durations
         # Whether a producer that has left published a message in chunks.
         self._had_chunks = False
+        # Made on first use: most topics have no messages of the broker's own.
         self._internal: InternalPublisher | None = None
 
     async def opened(self) -> None:

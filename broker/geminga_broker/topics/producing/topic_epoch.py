@@ -40,6 +40,7 @@ class TopicEpoch:
         # None until the topic had an exclusive producer.
         self.current: int | None = None
         self._producers = producers
+        # Weak: the topic owns this.
         self._topic: EpochTopic = proxy(topic)
         # Held while an epoch is stored, so that epochs are stored in the order in which they are
         # given. Made with the first one: most topics never have an exclusive producer.
