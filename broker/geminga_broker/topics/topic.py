@@ -55,9 +55,9 @@ class Topic(Service):
 
     __slots__ = (
         "__weakref__",
-        "_hearing",
         "_log",
         "_on_fenced",
+        "_run_hooks",
         "_services",
         "close_by_s",
         "created_at_ms",
@@ -106,7 +106,7 @@ class Topic(Service):
         kinds = PERSISTENT if name.is_persistent else NON_PERSISTENT
         self.parts: tuple[TopicPart, ...] = tuple(kind(owner, services) for kind in kinds)
         # The indexes of the parts that override ``run_appended``.
-        self._hearing = _overriding(kinds, "run_appended")
+        self._run_hooks = _overriding(kinds, "run_appended")
         self.publishing = self.part(PublishPath)
         self.subscribing: PersistentSubscriptions | NonPersistentSubscriptions
         if name.is_persistent:
@@ -209,7 +209,7 @@ class Topic(Service):
     ) -> None:
         """Called by the log: a run is durable. Producers get receipts, then consumers the run."""
         parts = self.parts
-        for index in self._hearing:
+        for index in self._run_hooks:
             parts[index].run_appended(ledger_id, entries, batch)
 
     def log_fenced(self) -> None:

@@ -117,7 +117,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             entries = reader.first_of(due, RUN_ENTRIES_MAX)
             if not entries:
                 return  # the next dispatch continues, when they are fetched
-            self.distribution.let_run_wait(first[0], entries, self.cursor.mark_delete)
+            self.distribution.queue_run(first[0], entries, self.cursor.mark_delete)
             due.take(len(entries))
 
     def _spread(self, ledger_id: int, run: list[Entry]) -> int:
@@ -137,6 +137,6 @@ class KeySharedDispatcher(TrackingDispatcher):
                 waiting = waiting[sent:]
             if waiting:
                 ids = [(ledger_id, entry[0]) for entry in waiting]
-                self.distribution.let_wait_for(consumer, ids)
+                self.distribution.queue_for(consumer, ids)
                 self.reader.set_aside(ledger_id, waiting)
         return len(run) if used == len(to_send) else run.index(to_send[used])

@@ -39,7 +39,7 @@ class SharedDispatcher(TrackingDispatcher):
             if consumer is None:
                 return
             if reader.has_due:
-                shared.let_wait(self._take_due())
+                shared.replay.add_all(self._take_due())
             if shared.replay:
                 is_served = self._replay_turn(consumer, shared.replay, TURN_MESSAGES_MAX)
             else:

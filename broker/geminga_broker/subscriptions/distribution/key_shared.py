@@ -112,7 +112,7 @@ class KeySharedDistribution:
             self._draining.reassigned(self.keys.select, self.consumers, self._hashes)
         self._receivers.clear()
         self.replay.reassign(self._hashes, self._receiver)
-        self._let_wait(given_back)
+        self._queue(given_back)
 
     def clear(self) -> None:
         """Begin again: no entry waits, and no consumer holds any."""
@@ -139,8 +139,8 @@ class KeySharedDistribution:
         """How many entries may wait before no more are read."""
         return min(LOOK_AHEAD_PER_CONSUMER_MAX * len(self.consumers), LOOK_AHEAD_MAX)
 
-    def _let_wait(self, ids: Sequence[EntryId]) -> None:
-        """Let entries that were read before wait for the owners of their keys."""
+    def _queue(self, ids: Sequence[EntryId]) -> None:
+        """Queue entries that were read before for the owners of their keys."""
         hashes = self._hashes.of(ids)
         if UNKNOWN in hashes:
             # The mark-delete position passed them while consumers held them (their ledger was
@@ -149,15 +149,15 @@ class KeySharedDistribution:
             hashes = self._hashes.of(ids)
         self.replay.add_all(ids, hashes, self._receiver)
 
-    def let_run_wait(self, ledger_id: int, run: list[Entry], mark_delete: Position) -> None:
-        """Let entries that are read now wait for the owners of their keys."""
+    def queue_run(self, ledger_id: int, run: list[Entry], mark_delete: Position) -> None:
+        """Queue entries that are read now for the owners of their keys."""
         hashes = self._hashes.of_run(ledger_id, run, mark_delete)
         ids = [(ledger_id, each[0]) for each in run]
         self.replay.add_all(ids, hashes, self._receiver)
 
-    def let_wait_for(self, consumer: Consumer | None, ids: list[EntryId]) -> None:
-        """Let new entries wait for ``consumer``; for None, until their hashes are drained or have
-        an owner."""
+    def queue_for(self, consumer: Consumer | None, ids: list[EntryId]) -> None:
+        """Queue new entries for ``consumer``; for None, until their hashes are drained or have an
+        owner."""
         if consumer is not None:
             self.replay.add_for(consumer, ids)
             return
@@ -172,7 +172,7 @@ class KeySharedDistribution:
         """``consumer`` gives entries back: they wait for the owners of their keys."""
         del consumer
         # First queued, then released: if that drains their hash, they move to its new owner.
-        self._let_wait(ids)
+        self._queue(ids)
         self._given_up(ids)
 
     def acknowledged(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:

@@ -6,7 +6,7 @@ message all go to one consumer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
@@ -28,7 +28,8 @@ class SharedDistribution:
 
     def __init__(self, consumers: list[Consumer]) -> None:
         self.consumers = consumers
-        # Waits for the consumer whose turn is next.
+        # Entries that are sent before new ones, to the consumers whose turn it is: given back, or
+        # delayed and due.
         self.replay = ReplayQueue()
         # Waiting chunks, each for its own consumer.
         self.chunks = ChunkReceivers()
@@ -65,10 +66,6 @@ class SharedDistribution:
         """``consumer`` gives entries back, which any consumer may get."""
         # Its waiting chunks go with them: they must not come before chunks that it gave back.
         self.replay.add_all([*ids, *self.chunks.left(consumer)])
-
-    def let_wait(self, ids: Iterable[EntryId]) -> None:
-        """Send these entries before new ones."""
-        self.replay.add_all(ids)
 
     def acknowledged(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
         """Entries need not be sent any more; only those in ``unheld`` may have waited for that.

@@ -40,9 +40,9 @@ class DispatchLimiters:
         self._policies = policies
         self._topic_limiter = self._changed(self._topic_limiter, policies.topic, LimitOf.TOPIC)
         for subscription in subscriptions:
-            self.hold(subscription)
+            self.limit(subscription)
 
-    def hold(self, subscription: Subscription) -> None:
+    def limit(self, subscription: Subscription) -> None:
         """Let ``subscription`` dispatch through the rate limiters that hold now."""
         own = self._changed(
             self._own.pop(subscription, None), self._policies.subscription, LimitOf.SUBSCRIPTION

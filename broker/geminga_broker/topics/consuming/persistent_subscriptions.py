@@ -305,7 +305,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         subscription.membership.limit(policies.unacknowledged)
         subscription.hold_back(policies.delayed)
         if self._dispatch_limiters is not None:
-            self._dispatch_limiters.hold(subscription)
+            self._dispatch_limiters.limit(subscription)
         cursor.on_ledger_left = subscription.passed_ledger
         self.subscriptions[cursor.name] = subscription
         return subscription

@@ -77,7 +77,7 @@ def test_a_key_waits_until_who_holds_it_has_given_it_up() -> None:
     assert y not in shares
     draining = shares[None].entries
     assert [each[0] - len(KEYS) for each in draining] == [each[0] for each in moved]
-    distribution.let_wait_for(None, ids_of(draining))
+    distribution.queue_for(None, ids_of(draining))
     assert distribution.acknowledged(ids_of(moved[:1]), ()), "its key goes on"
     assert list(distribution.replay.queues[y]) == ids_of(draining[:1])
     assert distribution.waiting_count == len(draining)
