@@ -78,6 +78,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         """Read ``size`` bytes."""
+        # A slice beyond the end is shorter than asked for, and never longer than the payload.
         taken = self._payload[self.at : self.at + size]
         if size < 0 or len(taken) < size:
             raise WireError("an Avro value is cut short")
@@ -137,6 +138,7 @@ _PRIMITIVES: Mapping[str, Callable[[_Reader], Any]] = {
 def _write(out: bytearray, kind: AvroType, value: Any) -> None:  # noqa: ANN401 - as above
     if not _is_of(kind, value):
         raise ValueError(f"{value!r} is no {kind}")
+    # A null has no bytes; numbers are varints, floats little-endian.
     match kind.kind:
         case "null":
             pass

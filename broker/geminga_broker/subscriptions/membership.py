@@ -94,6 +94,7 @@ class Membership:
         ``ConsumerNotAssigned`` if a Key_Shared consumer asks for keys that are taken.
         """
         if not self.consumers:
+            # A dispatcher that was kept is of another type, or shares keys in another way.
             if self.type is not kind or not self.key_shared.is_alike(key_shared):
                 self.drop_dispatcher()
                 self.type, self.key_shared = kind, key_shared

@@ -74,6 +74,7 @@ class RedeliveryCountStore:
 
     def moved(self) -> None:
         """Drop all counts: the cursor was reset."""
+        # Clearing starts the timer, which is not needed: the counts are refreshed here.
         self.counts.clear()
         self.stop()
         self.refresh()

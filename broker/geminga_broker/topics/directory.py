@@ -233,6 +233,7 @@ class TopicDirectory(Service):
 
     async def create(self, name: TopicName, properties: Mapping[str, str]) -> None:
         """Create a topic. Raises ``TopicExists``."""
+        # Two requests at once may both pass: then the second one finds the topic of the first.
         if name in self._topics or await self.exists(name):
             raise TopicExists(str(name))
         await self.get(name, create=True, properties=properties)

@@ -271,6 +271,7 @@ class TopicReplication(TopicPart):
         """Delete the cursors."""
         self._is_open = False
         async with self._one_at_a_time():
+            # A copy, because ``_remove`` replaces both mappings.
             for remote in [*self.replicators, *self._found]:
                 await self._remove(remote)
 

@@ -175,6 +175,7 @@ def _take(definition: bytes) -> tuple[bytes, bytes]:
     """The half that ``definition`` begins with, and the rest."""
     if len(definition) < _SIZE.size:
         raise InvalidSchema("the pair is cut off")
+    # A half without a definition may have the size -1.
     size = max(_SIZE.unpack_from(definition)[0], 0)
     end = _SIZE.size + size
     if len(definition) < end:

@@ -90,6 +90,7 @@ class MessageSkipper:
     def expire_entries(self, ledger_id: int, entry_ids: Iterable[int]) -> None:
         """Pass single entries as expired; acknowledged ones change nothing."""
         acknowledge = self._cursor.acknowledged.acknowledge
+        # Not made durable at once: if the broker crashes, the next owner expires them again.
         expired = [(ledger_id, each) for each in entry_ids if acknowledge(ledger_id, each)]
         if expired:
             self._cursor.changed()

@@ -244,6 +244,7 @@ class CursorReader:
     def first_of(self, queue: ReplayQueue, count_max: int) -> list[Entry]:
         """The first entries of ``queue``, at most ``count_max``, of one ledger and up to the first
         that must be fetched. Empty if that is the very first one."""
+        # Entries to be replayed lie apart, so that they are looked up one by one.
         ids = queue.near_first(count_max, REPLAY_DISTANCE_MAX)
         self.is_from_read_ahead = False
         at_hand = self._log.cached_entries(ids) or self.read_ahead.pick(ids)

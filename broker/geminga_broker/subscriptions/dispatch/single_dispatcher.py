@@ -117,6 +117,7 @@ class SingleDispatcher(Dispatcher):
         self._handover = None
         self._active = chosen = self._chosen
         assert chosen is not None, "the last consumer that leaves stops the timer"
+        # Before the reader changes: also what was read ahead of the compacted ledger goes.
         self.reader.drop_read_ahead()
         self.reader.compacted = self.compacted if chosen.reads_compacted else None
         self.rewind()

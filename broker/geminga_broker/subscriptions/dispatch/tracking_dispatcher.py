@@ -141,6 +141,7 @@ class TrackingDispatcher(Dispatcher):
         """Entries were acknowledged without the consumers: they are neither sent nor held any
         more."""
         super().skip_acknowledged()
+        # Which consumer holds which of them is not known: ask each that holds any.
         for consumer in self.consumers:
             if consumer.pending:
                 consumer.forget_all(ids)

@@ -146,6 +146,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     def is_used(self, rule: Inactivity) -> bool:
         """Whether a subscription exists, or is being created or deleted. If the rule deletes topics
         with subscriptions, only a backlog keeps the topic."""
+        # A subscription that is being created is not in the mapping yet.
         if self._changing is not None and self._changing.locked():
             return True
         if rule.takes_subscriptions:
@@ -321,6 +322,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
 
     def subscription_left(self, subscription: Subscription) -> None:
         """End a subscription that is not durable: its last consumer has left."""
+        # Closing the topic has closed all cursors already.
         if not self._is_closed and self.subscriptions.get(subscription.name) is subscription:
             self._take_out(subscription)
             self._topic.spawn(

@@ -85,6 +85,7 @@ class SequenceIds:
 
     def stored(self, name: str, items: Iterable[AppendRequest], *, is_chunking: bool) -> None:
         """Messages of one producer are durable."""
+        # In the order of the log, so that the last one has the highest number.
         for item in items:
             if not is_chunking or completes_message(payload_of(item)):
                 self._stored[name] = highest_of(item)

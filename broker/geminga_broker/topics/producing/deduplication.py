@@ -208,6 +208,7 @@ class Deduplication:
         A producer continues behind the last number that the broker names. If that message were
         still pending and then lost, the producer would leave a hole.
         """
+        # Checked again after each wait: more messages may have been sent meanwhile.
         while self.is_enabled and not self._is_closed:
             numbers, positions = self._numbers, self._positions
             if not (numbers.has_pending(name) or positions.has_pending(name)):
@@ -236,6 +237,7 @@ class Deduplication:
             # HOT: the usual run is all new and goes on as one.
             last = self._numbers.all_new(name, requests)
             if last is not None:
+                # First handed on: if the log refuses the run, none of it counts as taken.
                 self.following(producer, requests)
                 self._numbers.taken(name, last)
                 return
@@ -272,6 +274,7 @@ class Deduplication:
             return
         for request in one_by_one(requests):
             verdict = positions.judge(name, request[3:])
+            # A request before this one may have been refused, here or in a later step.
             if producer.is_closed:
                 return
             if verdict is Verdict.STORED:

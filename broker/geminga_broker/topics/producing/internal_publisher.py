@@ -81,6 +81,7 @@ class InternalPublisher:
             self._fail(number, error)
 
     def _fail(self, number: int, error: BrokerError) -> None:
+        # Forgotten at once: a later confirmation of this number finds no caller.
         stored, _ = self._pending.pop(number)
         if not stored.done():
             stored.set_exception(error)

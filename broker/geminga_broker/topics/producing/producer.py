@@ -160,6 +160,7 @@ class Producer:
         self.bytes_confirmed += size_bytes
         session = self.session
         session.out += receipts
+        # Receipts are no messages, but the session must write its buffer.
         session.delivered(0)
         session.confirmed(size_bytes)
         if self._drained is not None:
