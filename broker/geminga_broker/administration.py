@@ -11,9 +11,8 @@ from contextlib import suppress
 from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.admin.facade import StatsQuery
-from geminga_broker.admin.topics.backlog_age import add_earliest
 from geminga_broker.admin.topics.internal_stats import internal_stats
-from geminga_broker.admin.topics.stats import topic_stats
+from geminga_broker.admin.topics.stats import add_earliest, topic_stats
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.errors import NotAllowed, TopicNotFound
 from geminga_broker.health import HealthCheck

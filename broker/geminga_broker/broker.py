@@ -32,9 +32,8 @@ from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.ownership.placement import EvenlySpread
-from geminga_broker.policies.follower import PolicyFollower
 from geminga_broker.policies.resolver import PolicyResolver
-from geminga_broker.producer_names import ProducerNames
+from geminga_broker.policy_follower import PolicyFollower
 from geminga_broker.replicated_topics import ReplicatedTopics
 from geminga_broker.replication.remote_clusters import (
     CallsOver,
@@ -45,7 +44,7 @@ from geminga_broker.replication.remote_clusters import (
 from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.replication.replicator import Surroundings
 from geminga_broker.sessions.connection import Connection
-from geminga_broker.sessions.context import SessionContext
+from geminga_broker.sessions.context import ProducerNames, SessionContext
 from geminga_broker.topic_policies.store import TopicPolicyStore
 from geminga_broker.topics.directory import Successor, TopicDirectory
 from geminga_broker.topics.maintenance import PeriodicWork, TopicMaintenance

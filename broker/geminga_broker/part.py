@@ -65,7 +65,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     # Imported here, while ZooKeeper is starting too: the web framework takes a third of a second.
     from geminga_broker.admin.app import answering_for, create_app  # noqa: PLC0415
-    from geminga_broker.admin.routes.brokers import ROUTINE_PATHS  # noqa: PLC0415
+    from geminga_broker.admin.routes.cluster.brokers import ROUTINE_PATHS  # noqa: PLC0415
     from geminga_server.http import HttpServer  # noqa: PLC0415
 
     tune_memory()

@@ -136,7 +136,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.schemas.storage:SchemaStorage._drop_ledger:except CoordinationError",
         "geminga_broker.schemas.storage:SchemaStorage.delete:raise SchemasChanged",
         "geminga_broker.sessions.liveness:Liveness._check_answering:except TimeoutError",
-        "geminga_broker.sessions.publishing:ProducerCommands._append:except BrokerError",
+        "geminga_broker.sessions.commands.publishing:ProducerCommands._append:except BrokerError",
         "geminga_broker.sessions.requests:Requests._run:except TimeoutError",
         "geminga_broker.subscriptions.acknowledging:Acknowledging.upto:raise InvalidRequest",
         "geminga_broker.subscriptions.volatile_subscription:VolatileSubscription.check:raise ConsumerBusy (2)",  # noqa: E501

@@ -9,27 +9,24 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.routes import (
-    broker_stats,
+from geminga_broker.admin.routes.cluster import (
     brokers,
     clusters,
     entrance,
     functions,
+    metrics,
+    tenants,
+)
+from geminga_broker.admin.routes.namespace import backlog, namespaces, policies, replication
+from geminga_broker.admin.routes.topic import (
     lookup,
     messages,
-    metrics,
-    namespace_backlog,
-    namespaces,
     partitions,
-    policies,
-    replication,
     schemas,
+    stats,
+    storage,
     subscriptions,
-    tenants,
-    topic_compaction,
     topic_policies,
-    topic_stats,
-    topic_storage,
     topics,
 )
 from geminga_broker.admin.statuses import answer_error
@@ -42,16 +39,15 @@ ROUTERS = (
     clusters.router,
     tenants.router,
     brokers.router,
-    broker_stats.router,
+    brokers.stats_router,
     namespaces.router,
-    namespace_backlog.router,
+    backlog.router,
     policies.router,
     replication.router,
     topics.router,
     partitions.router,
-    topic_stats.router,
-    topic_storage.router,
-    topic_compaction.router,
+    stats.router,
+    storage.router,
     topic_policies.router,
     subscriptions.router,
     messages.router,

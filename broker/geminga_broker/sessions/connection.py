@@ -14,17 +14,21 @@ from typing import ClassVar, cast
 
 from google.protobuf.message import Message
 
-from geminga_broker.sessions.command_group import CommandGroup, Handler, Handlers
-from geminga_broker.sessions.consuming import ConsumerCommands
+from geminga_broker.sessions.command_rules.states import CONNECTED, State, objection
+from geminga_broker.sessions.command_rules.unserved import (
+    encode_incomplete,
+    encode_unknown,
+    encode_unserved,
+)
+from geminga_broker.sessions.commands.command_group import CommandGroup, Handler, Handlers
+from geminga_broker.sessions.commands.consuming import ConsumerCommands
+from geminga_broker.sessions.commands.handshake import Handshake
+from geminga_broker.sessions.commands.lookups import LookupCommands
+from geminga_broker.sessions.commands.publishing import ProducerCommands
+from geminga_broker.sessions.commands.schemas import SchemaCommands
+from geminga_broker.sessions.commands.topic_listing import TopicListCommands
 from geminga_broker.sessions.context import SessionContext
-from geminga_broker.sessions.handshake import Handshake
-from geminga_broker.sessions.lookups import LookupCommands
-from geminga_broker.sessions.publishing import ProducerCommands
-from geminga_broker.sessions.schemas import SchemaCommands
 from geminga_broker.sessions.session import Session
-from geminga_broker.sessions.states import CONNECTED, State, objection
-from geminga_broker.sessions.topic_listing import TopicListCommands
-from geminga_broker.sessions.unserved import encode_incomplete, encode_unknown, encode_unserved
 from geminga_protocol.errors import WireError
 from geminga_protocol.framing import Bounds, FrameReader
 from geminga_protocol.pulsar.ack import parse_ack

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from geminga_broker.discovery import Discovery
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import Owner
 from geminga_broker.sessions.back_pressure import PublishBuffer
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.topic_lists import TopicLists
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import Coordination
 from geminga_server.authentication import Authentication
 from geminga_server.authorization import Authorizer
 from geminga_server.connection_limits import ConnectionLimits
@@ -26,39 +28,6 @@ class OpenSession(Protocol):
 
     def close(self) -> None:
         """Write what is queued, then close the connection."""
-        ...
-
-
-class Discovery(Protocol):
-    """Lookups: who owns a topic, how many partitions it has, what a namespace holds."""
-
-    async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
-        """The broker that serves ``topic``, or is to be asked: an unowned bundle is taken where it
-        is placed here, or asked for with authority."""
-        ...
-
-    async def partitions(self, topic: TopicName, *, create: bool) -> int:
-        """How many partitions; 0 for a topic that has none. Raises for an unknown namespace.
-
-        ``create`` allows to make a partitioned topic where the namespace's policy says so; else,
-        and where the policy forbids it, one that does not exist raises ``TopicNotFound``.
-        """
-        ...
-
-    async def may_create(self, topic: TopicName) -> bool:
-        """Whether using ``topic``, which does not exist, makes it.
-
-        Raises ``NotAllowed`` for a partition that its topic does not have.
-        """
-        ...
-
-    async def persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
-        """The stored topics of the namespace, partitions one by one; empty for an unknown one."""
-        ...
-
-    async def non_persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
-        """The non-persistent topics of the namespace, of all brokers; empty for an unknown one.
-        Raises ``ServerUnreachable``, ``ServiceNotReady`` where a broker does not say its own."""
         ...
 
 
@@ -111,3 +80,29 @@ class SessionContext:
         if not (await self.discovery.owner(name)).is_self:
             raise ServiceNotReady(f"this broker does not own {name}: look it up again")
         return await self.topics.get(name, create=create and await self.discovery.may_create(name))
+
+
+COUNTER_PATH = "/counters/producer-name"
+
+
+class ProducerNames:
+    """Hands out names; the number is fetched with the first."""
+
+    def __init__(self, coordination: Coordination, cluster: str) -> None:
+        self._coordination = coordination
+        self._cluster = cluster
+        self._instance: int | None = None
+        self._count = -1
+        self._asking = asyncio.Lock()
+
+    async def next(self) -> str:
+        """A name no producer of the cluster has."""
+        if self._instance is None:
+            async with self._asking:
+                if self._instance is None:
+                    path = await self._coordination.create(
+                        f"{COUNTER_PATH}/-", ephemeral=True, sequential=True, make_parents=True
+                    )
+                    self._instance = int(path.rpartition("-")[2])
+        self._count += 1
+        return f"{self._cluster}-{self._instance}-{self._count}"

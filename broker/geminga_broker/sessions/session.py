@@ -13,11 +13,11 @@ from collections.abc import Callable
 from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.errors import ListenerMissing
 from geminga_broker.sessions.back_pressure import BackPressure
+from geminga_broker.sessions.command_rules.states import State
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.liveness import Liveness
 from geminga_broker.sessions.outbox import Outbox
 from geminga_broker.sessions.requests import Requests
-from geminga_broker.sessions.states import State
 from geminga_protocol.pulsar.connect import Forwarded
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action, Principal, Resource

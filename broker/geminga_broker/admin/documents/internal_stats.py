@@ -11,8 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from geminga_broker.managed_ledger.internal_stats import CursorStats, LedgerStats, LogStats
+from geminga_cluster.persistent_topics import StoredCursor, StoredLog
 from geminga_protocol.pulsar.timestamps import iso_time
 from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+from geminga_protocol.records.managed_ledger import LedgerRecord
+from geminga_protocol.records.managed_ledgers_pb2 import OffloadContext
+from geminga_runtime.coordination import NodeStat
 
 Document = dict[str, object]
 
@@ -136,3 +140,53 @@ def metadata_text(metadata: LedgerMetadata) -> str:
     parts["ensembles"] = f"{{{', '.join(ensembles)}}}"
     parts["customMetadata"] = f"{{{', '.join(custom)}}}"
     return f"LedgerMetadata{{{', '.join(f'{name}={value}' for name, value in parts.items())}}}"
+
+
+def log_info(stored: StoredLog) -> Document:
+    """A log's record with its cursors'. What a record does not say is left out."""
+    record = stored.record
+    return {
+        **_node(stored.stat),
+        "ledgers": [_stored_ledger(each) for each in record.ledgers],
+        **_position("terminatedPosition", record.terminated_at),
+        "cursors": {name: _stored_cursor(each) for name, each in stored.cursors.items()},
+        **({"properties": dict(record.properties)} if record.properties else {}),
+    }
+
+
+def _node(stat: NodeStat) -> Document:
+    return {
+        "version": stat.version,
+        **time_member("creationDate", stat.created_ms),
+        **time_member("modificationDate", stat.modified_ms),
+    }
+
+
+def _stored_ledger(ledger: LedgerRecord) -> Document:
+    known = {
+        "ledgerId": ledger.ledger_id,
+        "entries": ledger.entries,
+        "size": ledger.size_bytes,
+        "timestamp": ledger.closed_at_ms or None,
+    }
+    document: Document = {name: value for name, value in known.items() if value is not None}
+    return document | {"isOffloaded": OffloadContext.FromString(ledger.offload or b"").complete}
+
+
+def _stored_cursor(stored: StoredCursor) -> Document:
+    record = stored.record
+    ranges = [
+        {**_position("from", low), **_position("to", high)} for low, high in record.acknowledged
+    ]
+    return {
+        **_node(stored.stat),
+        "cursorsLedgerId": record.cursor_ledger_id,
+        **_position("markDelete", record.mark_delete),
+        **({"individualDeletedMessages": ranges} if ranges else {}),
+    }
+
+
+def _position(name: str, position: tuple[int, int] | None) -> Document:
+    if position is None:
+        return {}
+    return {name: {"ledgerId": position[0], "entryId": position[1]}}

@@ -16,11 +16,14 @@ from geminga_broker.admin.documents.topic_stats import (
     new_topic_stats,
 )
 from geminga_broker.admin.facade import StatsQuery
-from geminga_broker.admin.topics.key_shared_stats import add_key_shared
 from geminga_broker.compaction.report import CompactionReport
+from geminga_broker.managed_ledger.log_reader import LogReader
+from geminga_broker.managed_ledger.payloads import entry_time_ms
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
+from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistribution
 from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.rate_limiter import LimitOf
 from geminga_broker.subscriptions.subscription import Subscription
@@ -256,3 +259,65 @@ def _consumer(consumer: Consumer) -> ConsumerStats:
         stats["messageAckRate"],
     ) = consumer.meter.rates
     return stats
+
+
+def add_key_shared(stats: SubscriptionStats, distribution: KeySharedDistribution) -> None:
+    """Complete ``stats``, whose consumers, if any are in it, are those of ``distribution``."""
+    stats["keySharedMode"] = distribution.policy.mode.name
+    stats["allowOutOfOrderDelivery"] = distribution.policy.allows_out_of_order
+    for consumer in distribution.consumers:
+        draining = distribution.draining_of(consumer)
+        stats["drainingHashesCount"] += len(draining)
+        stats["drainingHashesClearedTotal"] += distribution.drained_total(consumer)
+        stats["drainingHashesUnackedMessages"] += sum(each.entries for each in draining.values())
+    for consumer, of_consumer in zip(distribution.consumers, stats["consumers"], strict=False):
+        _add_consumer(of_consumer, distribution, consumer)
+
+
+def _add_consumer(
+    stats: ConsumerStats, distribution: KeySharedDistribution, consumer: Consumer
+) -> None:
+    stats["keyHashRangeArrays"] = distribution.ranges_of(consumer)
+    draining = distribution.draining_of(consumer)
+    stats["drainingHashesCount"] = len(draining)
+    stats["drainingHashesClearedTotal"] = distribution.drained_total(consumer)
+    stats["drainingHashesUnackedMessages"] = sum(each.entries for each in draining.values())
+    stats["drainingHashes"] = [
+        {"hash": key_hash, "unackMsgs": held.entries, "blockedAttempts": held.blocked_attempts}
+        for key_hash, held in draining.items()
+    ]
+
+
+# What upstream shows of a subscription that has left nothing.
+NOTHING_LEFT = -1
+
+
+async def add_earliest(stats: TopicStats, topic: Topic) -> None:
+    """Complete ``stats``: of each subscription, and of the one that is furthest behind.
+
+    Raises ``StorageUnavailable``.
+    """
+    marks: list[Position] = []
+    stored = topic.part(StoredSubscriptions).subscriptions
+    for name, of_subscription in stats["subscriptions"].items():
+        subscription = stored.get(name)
+        if subscription is None or not subscription.backlog_entries:
+            of_subscription["earliestMsgPublishTimeInBacklog"] = NOTHING_LEFT
+            continue
+        if subscription.cursor.is_durable:
+            marks.append(subscription.mark_delete)
+        of_subscription["earliestMsgPublishTimeInBacklog"] = await _published_after(
+            topic.managed_ledger.reader, subscription.mark_delete
+        )
+    if marks:
+        stats["earliestMsgPublishTimeInBacklogs"] = await _published_after(
+            topic.managed_ledger.reader, min(marks)
+        )
+
+
+async def _published_after(reader: LogReader, mark: Position) -> int:
+    """When the entry after ``mark`` was published, in Unix ms; -1 where that is gone by now."""
+    position = reader.chain.readable_from(reader.chain.next_after(mark))
+    if position > reader.readable_upto:
+        return NOTHING_LEFT
+    return entry_time_ms(await reader.read_one(position))

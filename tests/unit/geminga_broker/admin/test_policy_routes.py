@@ -18,7 +18,7 @@ from geminga_broker.admin.policy_routes import (
     Served,
     policy_router,
 )
-from geminga_broker.admin.routes.policies import TABLE
+from geminga_broker.admin.routes.namespace.policies import TABLE
 from geminga_broker.admin.statuses import answer_error
 from geminga_protocol.records.namespaces import DispatchRate, Policies, RetentionPolicies
 from geminga_protocol.records.topic_policies import TopicPolicies

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any, cast
 from unittest.mock import Mock
 
+from geminga_broker.discovery import Discovery
 from geminga_broker.errors import TopicNotFound
 from geminga_broker.ownership.address import Owner, Standing
 from geminga_broker.sessions.connection import Connection
@@ -160,7 +161,7 @@ def context_over(topics: TopicDirectory, topic_lists: TopicLists | None = None) 
 
     return SessionContext(
         topics=topics,
-        discovery=MemoryDiscovery(),
+        discovery=cast(Discovery, MemoryDiscovery()),
         topic_lists=topic_lists or TopicLists(cast(Coordination, Mock(spec=Coordination))),
         authorizer=AllowAll(),
         authentication=AUTHENTICATION_DISABLED,

@@ -1,0 +1,327 @@
+"""``/admin/v2/namespaces``: create, delete, list; a namespace's policies as a whole.
+
+The calls that read and change one policy each are made of the table in ``policies`` beside this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.namespace_deletion import (
+    delete_with_topics,
+    delete_without_topics,
+    unmark,
+)
+from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.peers import ask
+from geminga_broker.admin.routes.namespace.replication import check_tenant_allows
+from geminga_broker.admin.routes.topic.topics import names_answer, require_namespace, topics_of
+from geminga_broker.admin.serving import elsewhere, to_each_bundle
+from geminga_broker.ownership.address import Standing
+from geminga_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary
+from geminga_broker.ownership.clusters import entrance_of
+from geminga_broker.ownership.errors import BundleNotSplit, NotOwned
+from geminga_broker.ownership.placement import candidate
+from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundaries
+from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
+from geminga_cluster.initialize import BUNDLES_DEFAULT
+from geminga_cluster.system_topics import is_system_topic
+from geminga_protocol.pulsar.topic_names import NamespaceName, is_entity_name
+from geminga_protocol.records.json_records import of_document, to_document
+from geminga_protocol.records.namespaces import BundlesData, Policies
+from geminga_server.authorization import Action
+from geminga_server.rest.access import on_namespace, on_tenant
+from geminga_server.rest.answers import Json, json_record, no_content
+from geminga_server.rest.errors import RestError, ServedElsewhere
+from geminga_server.rest.parameters import NamespaceArg, flag, json_body, object_body, path_value
+
+router = APIRouter(prefix="/admin/v2/namespaces")
+
+# A record of more bundles is beyond what ZooKeeper takes; upstream, without a limit, hangs.
+BUNDLES_MAX = 4096
+
+# The broker's setting isAllowAutoUpdateSchemaEnabled, shown where the namespace has no word on it.
+SCHEMA_UPDATE_DEFAULT = True
+
+_MODES = {
+    "PERSISTENT": ("persistent",),
+    "NON_PERSISTENT": ("non-persistent",),
+    "ALL": ("persistent", "non-persistent"),
+}
+
+
+@router.get("/{tenant}", dependencies=[on_tenant(Action.READ)])
+async def list_namespaces(request: Request, services: ServicesArg) -> Response:
+    """A tenant's namespaces."""
+    tenant = path_value(request, "tenant")
+    if not is_entity_name(tenant):
+        raise RestError(412, "Tenant name is not valid")
+    try:
+        names = await services.namespaces.names(tenant)
+    except TenantNotFound:
+        raise RestError(404, "Tenant not found") from None
+    return Json([str(name) for name in names])
+
+
+@router.get("/{tenant}/{namespace}", dependencies=[on_namespace(Action.READ)])
+async def get_policies(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """A namespace's policies, with the bundles it is cut into now."""
+    await require_namespace(services, namespace)
+    policies = await services.namespaces.policies(namespace)
+    may_update = policies.is_allow_auto_update_schema
+    return json_record(
+        replace(
+            policies,
+            bundles=services.namespaces.known_bundles(namespace) or policies.bundles,
+            is_allow_auto_update_schema=SCHEMA_UPDATE_DEFAULT if may_update is None else may_update,
+        )
+    )
+
+
+@router.put("/{tenant}/{namespace}", dependencies=[on_namespace(Action.ADMINISTER)])
+async def create_namespace(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Create a namespace; the body may hold any part of its policies, or nothing."""
+    body = await object_body(request) or {}
+    bundles = _bundles(body.pop("bundles", None))
+    given = of_document(Policies, to_document(Policies()) | body)
+    policies = replace(given, bundles=bundles, other={})
+    clusters = policies.replication_clusters or (services.cluster,)
+    await check_tenant_allows(services, namespace.tenant, clusters)
+    await services.namespaces.create(namespace, replace(policies, replication_clusters=clusters))
+    return no_content()
+
+
+@router.delete("/{tenant}/{namespace}", dependencies=[on_namespace(Action.ADMINISTER)])
+async def delete_namespace(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Delete a namespace without topics; with ``force`` also one with them, where that is on. One
+    that is replicated is not deleted: its clusters are taken out first."""
+    is_forced = flag(request, "force")
+    if is_forced and not services.config.force_deletes_namespaces:
+        raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
+    try:
+        await _check_is_last(request, services, namespace)
+        if is_forced:
+            await delete_with_topics(request, services, namespace)
+            return no_content()
+        await unmark(services, namespace)
+        await _check_empty(services, namespace)
+        await delete_without_topics(request, services, namespace)
+    except NamespaceNotFound:
+        raise RestError(404, f"Namespace {namespace} does not exist.") from None
+    return no_content()
+
+
+@router.get("/{tenant}/{namespace}/topics", dependencies=[on_namespace(Action.READ)])
+async def list_topics(request: Request, namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """The namespace's topics of the kinds that ``mode`` names, partitions one by one."""
+    await require_namespace(services, namespace)
+    domains = _MODES.get(request.query_params.get("mode", "PERSISTENT"))
+    if domains is None:
+        raise RestError(404, f"mode should be one of {', '.join(_MODES)}")
+    ring = await services.ownership.ring_of(namespace)
+    lists = [await topics_of(services, ring, domain) for domain in domains]
+    return names_answer(request, [topic for topics in lists for topic in topics])
+
+
+@router.get("/{tenant}/{namespace}/bundles", dependencies=[on_namespace(Action.READ)])
+async def get_bundles(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """How the namespace's hash ring is cut."""
+    await require_namespace(services, namespace)
+    return json_record(await services.namespaces.bundles(namespace))
+
+
+@router.put("/{tenant}/{namespace}/unload", dependencies=[on_namespace(Action.ADMINISTER)])
+async def unload_namespace(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Close the namespace's topics and give its bundles up, on all brokers; clients look them up
+    again."""
+    await services.namespaces.policies(namespace)
+    ring = await services.ownership.ring_of(namespace)
+    await _unload(request, services, ring.bundles)
+    return no_content()
+
+
+@router.put("/{tenant}/{namespace}/{bundle}/unload", dependencies=[on_namespace(Action.ADMINISTER)])
+async def unload_bundle(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """The same for one bundle, which ``destinationBroker`` (an id, ``host:web port``) then gets;
+    nothing to do where no broker owns it."""
+    await services.namespaces.policies(namespace)
+    ring = await services.ownership.ring_of(namespace)
+    bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
+    destination = request.query_params.get("destinationBroker")
+    if not destination:
+        await _unload(request, services, [bundle])
+        return no_content()
+    await _unload_to(request, services, bundle, destination)
+    return no_content()
+
+
+async def _unload_to(
+    request: Request, services: Services, bundle: Bundle, destination: str
+) -> None:
+    """The leader does it, or the owner where none leads: between two owners every broker asks the
+    leader who shall have the bundle, and it has to know the destination by then.
+
+    A request with authority comes from a broker that has asked the leader, or leads. Raises
+    ``RestError`` 404, ``NotOwned``, ``ServerUnreachable``.
+    """
+    view = await services.brokers.view()
+    chosen = view.loads.get(destination)
+    if chosen is None:
+        raise RestError(404, f"Broker {destination} does not run")
+    owner = await services.ownership.present_owner_of(bundle)
+    there = candidate(chosen, Standing.OWNS)
+    if owner is None or owner.rest_url(is_tls=False) == there.rest_url(is_tls=False):
+        return  # no broker has it, or that broker
+    is_leader, has_authority = services.brokers.is_leader, flag(request, "authoritative")
+    leader = view.loads.get(view.leader_id or "")
+    path = request.scope["path"]
+    if is_leader:
+        services.ownership.destine(bundle, destination)
+    elif leader is not None and not has_authority:
+        await ask(services.calls, request, candidate(leader, Standing.CHOSEN), path)
+        return
+    if owner.is_self:
+        await services.ownership.unload(bundle, destination)
+    elif is_leader:
+        # An owner of Apache's that is told a destination redirects to the leader, for that to
+        # remember the destination and to ask again without it. Owners of ours ask the leader then.
+        await ask(services.calls, request, owner, path, query={})
+    elif has_authority:
+        raise NotOwned(str(bundle))
+    else:
+        await ask(services.calls, request, owner, path)
+
+
+@router.put("/{tenant}/{namespace}/{bundle}/split", dependencies=[on_namespace(Action.ADMINISTER)])
+async def split_bundle(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Cut a bundle as ``splitAlgorithmName`` says, by default into halves of one size; the body may
+    hold the positions (hashes) at which to cut. Its topics go on; with ``unload`` the pieces are
+    unloaded then."""
+    positions = await _positions(request)
+    await services.namespaces.policies(namespace)
+    ring = await services.ownership.ring_of(namespace)
+    bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
+    algorithm = request.query_params.get("splitAlgorithmName") or RANGE_EQUALLY_DIVIDE
+    ownership = services.ownership
+
+    async def split(bundle: Bundle) -> None:
+        topics = await services.persistent_topics.names(namespace)
+        topics += services.broker.non_persistent_topics(namespace)
+        hashes = [topic.hash for topic in topics if bundle.covers(topic.hash)]
+        cuts = split_boundaries(bundle, algorithm, hashes=hashes, positions=positions)
+        if len(ring.bundles) + len(cuts) > BUNDLES_MAX:
+            raise BundleNotSplit(str(bundle), f"its namespace would have more than {BUNDLES_MAX}")
+        children = await ownership.split(bundle, cuts)
+        if flag(request, "unload"):
+            for child in children:
+                await ownership.unload(child)
+
+    await to_each_bundle(request, services, [bundle], split, "split", acquiring=True)
+    return no_content()
+
+
+async def _positions(request: Request) -> list[int]:
+    """The body of a split: a list of hashes, or none."""
+    body = await json_body(request)
+    if body is None:
+        return []
+    if isinstance(body, list) and all(type(each) is int for each in body):
+        return body
+    raise RestError(400, "The body should be a list of whole numbers")
+
+
+async def _unload(request: Request, services: Services, bundles: Iterable[Bundle]) -> None:
+    async def unload(bundle: Bundle) -> None:
+        with suppress(NotOwned):  # it went by itself meanwhile
+            await services.ownership.unload(bundle)
+
+    await to_each_bundle(request, services, bundles, unload, "unload", acquiring=False)
+
+
+def bundle_in(ring: BundleRing, name: str) -> Bundle:
+    """The bundle of this name, its namespace included. Raises ``RestError`` 412."""
+    bundle = ring.named(name.rpartition("/")[2])
+    if bundle is None:
+        raise RestError(412, _why_no_bundle(ring, name))
+    return bundle
+
+
+def _why_no_bundle(ring: BundleRing, name: str) -> str:
+    """The ring may have been cut otherwise since somebody looked: say what is there now."""
+    lower = name.partition("_")[0]
+    for bundle in ring.bundles:
+        if str(bundle).partition("_")[0] == lower:
+            return f"Invalid upper boundary for bundle {name}. Expected upper boundary of {bundle}"
+    return f"Cannot find bundle {name} in the bundles list"
+
+
+async def _check_is_last(request: Request, services: Services, namespace: NamespaceName) -> None:
+    """Raise ``RestError`` 412 while a namespace is in several clusters: each would keep its topics.
+    Where it is in another one alone that one deletes it (``ServedElsewhere``).
+
+    Raises ``NamespaceNotFound``.
+    """
+    clusters = (await services.namespaces.policies(namespace)).replication_clusters
+    if len(clusters) > 1:
+        raise RestError(
+            412,
+            f"Cannot delete the global namespace {namespace}. There are still more than one "
+            "replication clusters configured.",
+        )
+    for cluster in clusters:
+        if cluster != services.cluster:
+            entrance = entrance_of(await services.clusters.get(cluster))
+            raise ServedElsewhere(elsewhere(request, entrance))
+
+
+async def _check_empty(services: Services, namespace: NamespaceName) -> None:
+    """Raise ``NamespaceNotFound``; ``RestError`` 409 if users' topics are left."""
+    ring = await services.ownership.ring_of(namespace)
+    partitioned = services.partitioned_topics
+    lists = await asyncio.gather(
+        *(topics_of(services, ring, domain) for domain in _MODES["ALL"]),
+        *(partitioned.names(namespace, domain) for domain in _MODES["ALL"]),
+    )
+    if any(not is_system_topic(topic) for topics in lists for topic in topics):
+        raise RestError(409, "Cannot delete non empty namespace")
+
+
+def _bundles(body: object) -> BundlesData:
+    """The bundles a new namespace asks for: given, or counted, or the default number.
+
+    Raises ``RestError`` 400, ``InvalidBundles``.
+    """
+    asked = body if isinstance(body, dict) else {}
+    count, boundaries = asked.get("numBundles"), asked.get("boundaries")
+    if not isinstance(count, int) or count <= 0:
+        return BundlesData.equal(BUNDLES_DEFAULT)
+    given = boundaries if isinstance(boundaries, list) else []
+    if max(count, len(given)) > BUNDLES_MAX:
+        raise RestError(
+            400,
+            "Invalid number of bundles. Number of bundles has to be in the range of "
+            f"(0, {BUNDLES_MAX}].",
+        )
+    if not given:
+        return BundlesData.equal(count)
+    ascending = sorted({parse_boundary(str(text)) for text in given})
+    check_boundaries(ascending)
+    texts = tuple(f"0x{boundary:08x}" for boundary in ascending)
+    return BundlesData(boundaries=texts, num_bundles=len(texts) - 1)

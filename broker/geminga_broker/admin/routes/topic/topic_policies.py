@@ -1,0 +1,104 @@
+"""``…/{topic}/replication``: the policies of a single topic, which go before its namespace's.
+
+What topics say stands in the topic ``__change_events`` of their namespace; the broker that serves a
+topic reads it all, and changes it. A partitioned topic says one thing for all its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.routes.namespace.replication import (
+    check_clusters,
+    clusters_body,
+    clusters_of,
+    other_clusters,
+    refusals_of_remotes,
+)
+from geminga_broker.admin.serving import policies_here, serve_here
+from geminga_broker.errors import TopicNotFound
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_server.authorization import Action
+from geminga_server.rest.access import on_topic
+from geminga_server.rest.answers import Json, empty, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import TopicArg, flag
+
+router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
+
+NOT_OF_PARTITIONS = "Not allowed to set/get topic policy for a partition"
+NOT_LOCAL = "Can not remove local cluster from the topic-level replication clusters policy"
+
+
+@router.get("/replication", dependencies=[on_topic(Action.READ)])
+async def get_topic_replication_clusters(
+    request: Request, topic: TopicArg, services: ServicesArg
+) -> Response:
+    """The clusters that the topic says it is in, nothing where it does not say; with ``applied``
+    those that hold."""
+    await bring_to_owner(request, services, topic)
+    clusters: Sequence[str] | None
+    if flag(request, "applied"):
+        clusters = await clusters_of(services, topic)
+    else:
+        clusters = (await services.topic_policies.said_here(topic)).replication_clusters
+    return empty() if clusters is None else Json(sorted(set(clusters)))
+
+
+@router.post("/replication", dependencies=[on_topic(Action.ADMINISTER)])
+async def set_topic_replication_clusters(
+    request: Request, topic: TopicArg, services: ServicesArg
+) -> Response:
+    """Replicate this topic to these clusters from now on, and to no other. This cluster has to be
+    among them; the others need not replicate the topic back. A partitioned topic is made there
+    first, and refused where another one has its name."""
+    await bring_to_owner(request, services, topic)
+    clusters = tuple(dict.fromkeys(await clusters_body(request)))
+    if services.cluster not in clusters:
+        raise RestError(412, NOT_LOCAL)
+    await check_clusters(services, topic.namespace, clusters)
+    if partitions := await services.partitioned_topics.partitions(topic):
+        others = other_clusters(services, clusters)
+        with refusals_of_remotes():
+            await services.remote_topics.create_in_each(topic, partitions, others)
+    await services.topic_policies.change(
+        topic, lambda said: replace(said, replication_clusters=clusters)
+    )
+    return no_content()
+
+
+@router.delete("/replication", dependencies=[on_topic(Action.ADMINISTER)])
+async def remove_topic_replication_clusters(
+    request: Request, topic: TopicArg, services: ServicesArg
+) -> Response:
+    """Have the topic replicated as its namespace is."""
+    await bring_to_owner(request, services, topic)
+    await services.topic_policies.change(
+        topic, lambda said: replace(said, replication_clusters=None)
+    )
+    return no_content()
+
+
+async def bring_to_owner(request: Request, services: Services, topic: TopicName) -> None:
+    """Return if this broker is to say, and to change, what ``topic`` says: of a partitioned topic,
+    the one that serves its first partition.
+
+    Raises ``RestError`` 412 for a partition, ``TopicNotFound``, ``NamespaceNotFound``,
+    ``ServedElsewhere``.
+    """
+    if topic.partition_index >= 0:
+        raise RestError(412, NOT_OF_PARTITIONS)
+    await policies_here(services, topic)
+    if await services.partitioned_topics.partitions(topic):
+        await serve_here(request, services, topic.partition(0))
+        return
+    found = services.persistent_topics if topic.is_persistent else services.non_persistent_topics
+    if not await found.exists(topic):
+        raise TopicNotFound(str(topic))
+    await serve_here(request, services, topic)
