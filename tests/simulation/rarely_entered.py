@@ -135,7 +135,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.schemas.registry:SchemaRegistry._change:raise ServiceNotReady",
         "geminga_broker.schemas.storage:SchemaStorage._drop_ledger:except CoordinationError",
         "geminga_broker.schemas.storage:SchemaStorage.delete:raise SchemasChanged",
-        "geminga_broker.sessions.liveness:Liveness._check_answering:except TimeoutError",
+        "geminga_broker.sessions.liveness:Liveness.is_alive:except TimeoutError",
         "geminga_broker.sessions.commands.publishing:ProducerCommands._append:except BrokerError",
         "geminga_broker.sessions.requests:Requests._run:except TimeoutError",
         "geminga_broker.subscriptions.acknowledging:Acknowledging.upto:raise InvalidRequest",

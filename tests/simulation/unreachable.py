@@ -152,8 +152,8 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.schemas.avro_binary": VALUES,
     "geminga_broker.schemas.judging": VALUES,
     "geminga_broker.sessions.connection": WIRE,
-    "geminga_broker.sessions.commands.consuming:ConsumerCommands._authorized:raise InvalidRequest (2)": AUTH,
-    "geminga_broker.sessions.commands.consuming:ConsumerCommands._handle_flow": WIRE,
+    "geminga_broker.sessions.commands.consuming:ConsumerCommands._authorized:raise InvalidRequest (2)": AUTH,  # noqa: E501
+    "geminga_broker.sessions.commands.consuming:ConsumerCommands.flow": WIRE,
     "geminga_broker.sessions.commands.handshake": AUTH,
     "geminga_broker.sessions.commands.lookups": LIMITS,
     "geminga_broker.sessions.commands.publishing:ProducerCommands._find": WIRE,
@@ -282,8 +282,8 @@ REACHED: frozenset[str] = frozenset(
         "geminga_broker.replication.remote_clusters:RemoteClusters.rest:raise ClusterUnreachable (2)",  # noqa: E501
         "geminga_broker.schemas.judging.compatibility:_refuse:raise IncompatibleSchema",
         "geminga_broker.sessions.commands.lookups:LookupCommands._admitted:raise TooManyRequests",
-        "geminga_broker.sessions.commands.topic_listing:TopicListCommands._begin:except BaseException",
-        "geminga_broker.sessions.commands.topic_listing:TopicListCommands._check_pattern:raise NotAllowed (2)",  # noqa: E501
+        "geminga_broker.sessions.commands.topic_listing:TopicListCommands._open_watcher:except BaseException",  # noqa: E501
+        "geminga_broker.sessions.commands.topic_listing:TopicListCommands.watch:raise NotAllowed (2)",  # noqa: E501
         "geminga_broker.subscriptions.volatile_subscription:VolatileSubscription.check:raise ConsumerBusy (2)",  # noqa: E501
         "geminga_broker.topic_policies.event_log:EventLog._follow:except GemingaError",
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",

@@ -33,46 +33,55 @@ class OpenSession(Protocol):
 
 @dataclass(slots=True)
 class SessionCounts:
-    """What the metrics show of sessions: connections since the start, and their lookups."""
+    """What the metrics show of sessions. All but ``lookups_pending`` count since the start."""
 
     connections_made: int = 0
+    # Of those made: clients that finished the handshake.
     connections_greeted: int = 0
+    # Connections that ended before they were greeted, whoever ended them.
     connections_refused: int = 0
     connections_closed: int = 0
     lookups_answered: int = 0
     lookups_redirected: int = 0
     lookups_failed: int = 0
+    # Lookups and requests for partitions in progress, which the config bounds.
     lookups_pending: int = 0
     lookup_durations: Durations = field(default_factory=Durations)
 
 
 @dataclass(slots=True)
 class SessionContext:
-    """Shared by all sessions; ``limits`` says which connections are taken, ``sessions`` are those
-    open now (a dict, which keeps the order of coming: a set's would differ from run to run of a
-    simulation), ``refused_waiting`` how many others are still to be told that they are too many."""
+    """Shared by all sessions of a broker."""
 
     topics: TopicDirectory
     discovery: Discovery
     topic_lists: TopicLists
     authorizer: Authorizer
     clock: Clock
+    # A name for a producer that brings none (``ProducerNames.next``).
     next_producer_name: Callable[[], Awaitable[str]]
     authentication: Authentication
+    # Which connections are accepted, all together and of one host.
     limits: ConnectionLimits
     config: SessionConfig = field(default_factory=SessionConfig)
+    # How long a client may take to answer a PING that is sent to find out whether it is alive.
     liveness_check_s: float = 5.0
+    # How long one command may take: less than the 30 s that clients wait for an answer, so that
+    # they learn why it failed.
     operation_timeout_s: float = 25.0
+    # Connections over a limit that are kept open until their clients can be told so.
     refused_waiting: int = 0
+    # The accepted connections. A dict, as the iteration order of a set would differ from run to
+    # run of a simulation.
     sessions: dict[OpenSession, None] = field(default_factory=dict)
     publish_buffer: PublishBuffer = field(default_factory=PublishBuffer)
     counts: SessionCounts = field(default_factory=SessionCounts)
 
     async def topic(self, name: TopicName, *, create: bool) -> Topic:
-        """The topic that a client uses; made where the client and its namespace want that. Its
-        bundle is taken if nobody owns it, as by a lookup.
+        """The topic that a client uses, loaded; created if it may be and ``create`` asks for it.
 
-        Raises ``TopicNotFound``, and ``ServiceNotReady`` where another broker owns it.
+        A bundle that no broker owns is acquired, as by a lookup. Raises ``TopicNotFound``, and
+        ``ServiceNotReady`` where another broker owns the topic.
         """
         topic = self.topics.find(name)
         if topic is not None:
@@ -82,21 +91,25 @@ class SessionContext:
         return await self.topics.get(name, create=create and await self.discovery.may_create(name))
 
 
+# As upstream's DistributedIdGenerator: an ephemeral sequential node gives each broker a number that
+# no living broker has. Names are ``<cluster>-<number>-<count>``.
 COUNTER_PATH = "/counters/producer-name"
 
 
 class ProducerNames:
-    """Hands out names; the number is fetched with the first."""
+    """Makes names for producers, unique in the cluster, with one request to ZooKeeper in all."""
 
     def __init__(self, coordination: Coordination, cluster: str) -> None:
         self._coordination = coordination
         self._cluster = cluster
+        # The number of this broker, which the first call of ``next`` asks for.
         self._instance: int | None = None
         self._count = -1
+        # Held while the number is asked for: of several first calls, one creates the node.
         self._asking = asyncio.Lock()
 
     async def next(self) -> str:
-        """A name no producer of the cluster has."""
+        """A name that no producer of the cluster has."""
         if self._instance is None:
             async with self._asking:
                 if self._instance is None:

@@ -1,4 +1,4 @@
-"""The states of a connection, and what a client may say in each. Pure.
+"""The states of a connection, and which commands a client may send in each. Pure.
 
     STARTED ──CONNECT──▶ AUTHENTICATING ──accepted──▶ CONNECTED
        │                  ▲    │ challenge    │
@@ -8,7 +8,7 @@
 
 Every command in every state is answered, or ends the connection. What needs no answer by the
 protocol (PONG, FLOW, REDELIVER_UNACKNOWLEDGED_MESSAGES, an ACK without request id) counts as
-answered once the client is connected. After the end nothing is heard.
+answered once the client is connected. Nothing is read after the end.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class State(Enum):
     """How far a connection is."""
 
     STARTED = auto()
-    """The client has said nothing yet."""
+    """The client has not sent a command yet."""
     AUTHENTICATING = auto()
-    """It said CONNECT; its credentials are being examined, or it was sent a challenge."""
+    """It sent CONNECT; its credentials are being examined, or it was sent a challenge."""
     CONNECTED = auto()
     """It was sent CONNECTED. Credentials are refreshed in this state, while all else goes on."""
     REFUSED = auto()
-    """It is one connection too many, which it is told with the first thing that it says."""
+    """The connection exceeds a limit, and is refused with the first command of the client."""
     CLOSED = auto()
     """The connection ends as soon as what was written is sent."""
 
@@ -54,8 +54,8 @@ _BEFORE_CONNECTED: Mapping[State, tuple[frozenset[int], str]] = {
 
 
 def objection(state: State, kind: BaseCommand.Type.ValueType) -> str | None:
-    """Why a command of type ``kind`` ends a connection in ``state``; None where it is taken, which
-    is to say handled, or refused in an answer."""
+    """Why a command of type ``kind`` ends a connection in ``state``; None where it does not: then
+    it is handled, or refused in an answer."""
     if state is CONNECTED:
         if kind == _CONNECT:
             return "CONNECT is the first command of a connection, and comes once"

@@ -1,7 +1,7 @@
-"""The commands that no session serves, and what their senders are told. Pure.
+"""The commands that no session serves, and how they are refused. Pure.
 
-They cost nobody the connection. Pulsar's brokers end it over most of them; but a client that tries
-what a broker does not have, or is newer than it, goes on with the rest when it is told so.
+None of them ends the connection. Pulsar's brokers end it for most of them; but a client that tries
+what a broker does not have, or is newer than it, can go on with the rest if it is refused.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import NO_REQUEST_ID, PART_NAMES
 from geminga_protocol.pulsar.errors import IncompleteCommand, UnknownCommand
 
-# What brokers say to clients, and clients to nobody. CLOSE_PRODUCER, CLOSE_CONSUMER, PING and PONG
-# go both ways.
+# Commands that only brokers send. CLOSE_PRODUCER, CLOSE_CONSUMER, PING and PONG go both ways.
 BROKERS_OWN = frozenset(
     {
         BaseCommand.CONNECTED,
@@ -62,10 +61,10 @@ TRANSACTIONS = frozenset(
         BaseCommand.END_TXN_ON_SUBSCRIPTION,
     }
 )
-# Those that a client begins with are refused in an ERROR, as upstream does where transactions are
-# switched off: of the answer in their own response the Go client would not see that it is one.
+# The commands that a client begins with are refused in an ERROR, as upstream does where
+# transactions are disabled: the Go client does not look for an error in their own responses.
 FIRST_OF_TRANSACTIONS = frozenset({BaseCommand.TC_CLIENT_CONNECT_REQUEST, BaseCommand.NEW_TXN})
-# Of Pulsar 5: no broker of ours says in CONNECTED that it has them.
+# Commands of Pulsar 5, which CONNECTED does not offer to clients.
 NEWER = frozenset(
     {
         BaseCommand.SCALABLE_TOPIC_LOOKUP,
@@ -80,8 +79,11 @@ NEWER = frozenset(
 
 
 def encode_unserved(command: BaseCommand) -> bytes:
-    """What the sender of a command that is not served is told: in its own response if that has
-    room for an error, else in an ERROR; without a request id where the command has none."""
+    """The refusal of a command that is not served.
+
+    It is the command's own response if that has room for an error, else an ERROR, without a request
+    id where the command has none.
+    """
     kind = command.type
     part = PART_NAMES[kind]
     if kind in BROKERS_OWN:
@@ -90,19 +92,16 @@ def encode_unserved(command: BaseCommand) -> bytes:
     if kind in FIRST_OF_TRANSACTIONS:
         request_id = getattr(command, part).request_id
         return encode_error(request_id, api.NotAllowedError, "Transactions are not enabled.")
-    error, reason = _refusal(command)
+    error = api.NotAllowedError
+    if kind in TRANSACTIONS:
+        reason = "Transactions are not enabled."
+    else:
+        reason = f"{part} is not served by this broker"
     return encode_refusal(command, error, reason) or encode_error(NO_REQUEST_ID, error, reason)
 
 
-def _refusal(command: BaseCommand) -> tuple[api.ServerError.ValueType, str]:
-    kind = command.type
-    if kind in TRANSACTIONS:
-        return api.NotAllowedError, "Transactions are not enabled."
-    return api.NotAllowedError, f"{PART_NAMES[kind]} is not served by this broker"
-
-
 def encode_unknown(error: UnknownCommand) -> bytes | None:
-    """What the sender of a command of an unknown type is told; None for one without a type."""
+    """The refusal of a command of an unknown type; None for one without a type."""
     if error.number is None:
         return None
     newest = max(PART_NAMES)
@@ -111,8 +110,8 @@ def encode_unknown(error: UnknownCommand) -> bytes | None:
 
 
 def encode_incomplete(error: IncompleteCommand) -> bytes | None:
-    """What the sender of a command without all of its fields is told; None where it cannot be
-    told, as the command does not say which request it is."""
+    """The refusal of a command that lacks required fields; None where no answer is possible, as
+    the command does not say which request it is."""
     command = error.command
     part = getattr(command, PART_NAMES[command.type])
     if command.type in BROKERS_OWN or "request_id" not in part.DESCRIPTOR.fields_by_name:

@@ -1,7 +1,7 @@
 """What the handlers of one subject's commands have in common.
 
-A new command is a method of its group and a line in its ``handlers``; a new group is also named in
-``connection``.
+A new command is a method of its group and a line in the group's table ``handlers``. A new group is
+also named in ``GROUPS`` of ``connection``.
 """
 
 from __future__ import annotations
@@ -21,22 +21,20 @@ Handlers = Mapping[int, Handler]
 
 
 class CommandGroup:
-    """Handles some commands of one session, and keeps what they are about.
+    """Handles some commands of one session, and keeps what they are about."""
 
-    The table of its handlers is the class's: a broker has thousands of connections, on most of
-    which nothing happens.
-    """
-
+    # A table of the class, not of the object: a broker has thousands of connections, on most of
+    # which nothing happens, and bound methods would cost each of them some kilobytes.
     handlers: ClassVar[Handlers] = {}
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def resumed(self) -> None:
-        """The client takes what it is sent again."""
+        """The client takes again what it is sent."""
 
     def disconnected(self) -> None:
-        """The connection is over."""
+        """The connection is over; no command comes after this."""
 
 
 def as_task(
@@ -44,7 +42,8 @@ def as_task(
 ) -> Handler:
     """The handler that runs ``work``, a method that answers the command, as a task.
 
-    Commands with the same value of the field ``in_order_of`` run one after the other.
+    Commands with the same value of the field ``in_order_of`` run one after the other. An error that
+    ``work`` raises is answered in the form that the command's clients expect (``Requests.start``).
     """
 
     def handle(group: CommandGroup, command: Message) -> None:

@@ -1,9 +1,9 @@
 """The consumers of one connection: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE, and
-what they ask.
+their requests for the last message id and for stats.
 
 FLOW, ACK and REDELIVER are synchronous; what needs storage or ZooKeeper runs as a task, one
-consumer's commands in the order in which they came. The synchronous ones, and CLOSE, ride on the
-right to consume that was found when the consumer was opened; the others ask for it again.
+consumer's commands in the order in which they came. The synchronous ones, and CLOSE, rely on the
+right to consume that was checked when the consumer subscribed; the others check it again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 Connected = tuple[Consumer, TopicSubscription, Resource]
 """A consumer, its subscription, and the topic it was allowed to consume from."""
 
-# Since this protocol version clients know ACTIVE_CONSUMER_CHANGE.
+# The protocol version since which clients know ACTIVE_CONSUMER_CHANGE.
 ACTIVE_CHANGE_SINCE = 12
 NO_TRANSACTIONS = "transactions are not served yet: acknowledge without one"
 ONE_MESSAGE = "a cumulative acknowledgement names exactly one message"
@@ -60,19 +60,12 @@ def position_of(name: api.MessageIdData) -> Position:
     return Position(signed(name.ledgerId), signed(name.entryId))
 
 
-def key_shared_policy(meta: api.KeySharedMeta) -> KeySharedPolicy:
-    """How a client wants the keys of a Key_Shared subscription shared."""
-    return KeySharedPolicy(
-        KeySharedMode(meta.keySharedMode),
-        allows_out_of_order=meta.allowOutOfOrderDelivery,
-        ranges=tuple((each.start, each.end) for each in meta.hashRanges),
-    )
-
-
 def subscribe_request(
     command: api.CommandSubscribe, *, host: str, partition: int
 ) -> SubscribeRequest:
-    """What a client on ``host`` asks of the topic that is this ``partition``, or none (-1)."""
+    """What a SUBSCRIBE of a client on ``host`` asks of a topic; ``partition`` is the topic's
+    number, or -1 for one that is not a partition."""
+    sharing = command.keySharedMeta
     return SubscribeRequest(
         subscription=command.subscription,
         type=SubscriptionType(command.subType),
@@ -82,7 +75,11 @@ def subscribe_request(
         start_position=position_of(command.start_message_id)
         if command.HasField("start_message_id")
         else None,
-        key_shared=key_shared_policy(command.keySharedMeta),
+        key_shared=KeySharedPolicy(
+            KeySharedMode(sharing.keySharedMode),
+            allows_out_of_order=sharing.allowOutOfOrderDelivery,
+            ranges=tuple((each.start, each.end) for each in sharing.hashRanges),
+        ),
         properties={pair.key: pair.value for pair in command.subscription_properties},
         consumer=ConsumerIdentity(host, command.consumer_name, command.consumer_id),
         partition=partition,
@@ -94,15 +91,17 @@ def subscribe_request(
 
 
 class ConsumerCommands(CommandGroup):
-    """Consumers by the id the client gave them."""
+    """Serves the consumers of one connection; they call it as their listener."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
+        # By the id that the client gave them.
         self._consumers: dict[int, Connected] = {}
 
     # SUBSCRIBE
 
-    async def _subscribe(self, command: api.CommandSubscribe) -> None:
+    async def subscribe(self, command: api.CommandSubscribe) -> None:
+        """SUBSCRIBE; one for a consumer that is connected already succeeds."""
         session = self._session
         context = session.context
         name = TopicName.parse(command.topic)
@@ -119,11 +118,13 @@ class ConsumerCommands(CommandGroup):
         if command.HasField("schema"):
             await topic_schemas(context, topic).admit_consumer(schema_of(command.schema))
         subscription = await topic.subscribe(request)
+        # Nothing is awaited from here on: FLOW and ACK find the consumer as soon as the client has
+        # the answer, and it gets no message before that.
         self._consumers[command.consumer_id] = (consumer, subscription, resource)
         session.send(encode_success(command.request_id))
         subscription.connected(consumer)
 
-    # What a consumer's client is told
+    # Events of consumers, reported to the client
 
     def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
         """Tell the clients that know the command."""
@@ -139,7 +140,7 @@ class ConsumerCommands(CommandGroup):
             session.send(encode_reached_end_of_topic(consumer.consumer_id))
 
     def closed(self, consumer: Consumer) -> None:
-        """The topic lets this consumer go (a seek, an unload): the client subscribes again."""
+        """The topic closed this consumer (a seek, an unload): the client is to subscribe again."""
         close = partial(encode_close_consumer, consumer.consumer_id)
         present = self._consumers.get(consumer.consumer_id)
         if present is None or present[0] is not consumer:
@@ -150,18 +151,20 @@ class ConsumerCommands(CommandGroup):
 
     # FLOW, ACK, REDELIVER
 
-    def _handle_flow(self, command: api.CommandFlow) -> None:
+    def flow(self, command: api.CommandFlow) -> None:
+        """FLOW: the client can take so many messages more."""
         connected = self._consumers.get(command.consumer_id)
         if connected is None:
             return  # it may have been closed by the topic just now
         if not 0 < command.messagePermits <= PERMITS_MAX:
-            # As upstream: there is no answer to say it in, and who counts so, counts wrong.
+            # As upstream: FLOW has no answer that could say so, and a client that sends this has
+            # miscounted its permits.
             raise WireError(f"a FLOW must give 1 to {PERMITS_MAX} permits")
         consumer, subscription, _ = connected
         subscription.flow(consumer, command.messagePermits)
 
     def acknowledge(self, consumer_id: int, is_cumulative: bool, ids: Ids) -> None:  # noqa: FBT001 (as parsed)
-        """A plain ACK: whole entries, no receipt wanted. The busiest command of a consumer."""
+        """A plain ACK: whole entries, without a receipt. HOT: the busiest command of a consumer."""
         connected = self._consumers.get(consumer_id)
         if connected is None:
             return  # the client groups acknowledgements and may close the consumer meanwhile
@@ -178,7 +181,9 @@ class ConsumerCommands(CommandGroup):
                 "acknowledgement refused", extra={"consumer": consumer.name, "why": str(error)}
             )
 
-    def _handle_ack(self, command: api.CommandAck) -> None:
+    def ack(self, command: api.CommandAck) -> None:
+        """Any other ACK: of messages within batches, or with a receipt, which is sent once the
+        acknowledgement is stored."""
         connected = self._consumers.get(command.consumer_id)
         if connected is None:
             # The client groups acknowledgements and may close the consumer meanwhile.
@@ -212,12 +217,14 @@ class ConsumerCommands(CommandGroup):
         elif command.HasField("request_id"):
             session.send(encode_ack_response(command.consumer_id, command.request_id))
 
-    def _handle_redeliver(self, command: api.CommandRedeliverUnacknowledgedMessages) -> None:
+    def redeliver(self, command: api.CommandRedeliverUnacknowledgedMessages) -> None:
+        """REDELIVER_UNACKNOWLEDGED_MESSAGES: those that are named, or all."""
         connected = self._consumers.get(command.consumer_id)
         if connected is None:
             return
         consumer, subscription, _ = connected
         if command.HasField("consumer_epoch"):
+            # Messages that are on their way have the epoch before, and the client drops them.
             consumer.begin_epoch(command.consumer_epoch)
         positions = [position_of(each) for each in command.message_ids]
         subscription.redeliver(consumer, positions or None)
@@ -225,7 +232,8 @@ class ConsumerCommands(CommandGroup):
     # SEEK, UNSUBSCRIBE, CLOSE, GET_LAST_MESSAGE_ID
 
     async def _authorized(self, consumer_id: int) -> tuple[Consumer, TopicSubscription]:
-        """The consumer, where its client may still consume: it asks for more than its messages."""
+        """The consumer, after the right to consume was checked again. Raises ``InvalidRequest`` for
+        a consumer that is not connected."""
         connected = self._consumers.get(consumer_id)
         if connected is None:
             raise InvalidRequest("Consumer not found")
@@ -235,9 +243,12 @@ class ConsumerCommands(CommandGroup):
             raise InvalidRequest("Consumer not found")  # the topic closed it meanwhile
         return consumer, subscription
 
-    async def _seek(self, command: api.CommandSeek) -> None:
-        """The order on the wire is CLOSE_CONSUMER, then SUCCESS: the other way round clients
-        deliver messages from before the seek."""
+    async def seek(self, command: api.CommandSeek) -> None:
+        """SEEK: to a message id or a publish time.
+
+        The order on the wire is CLOSE_CONSUMER (by the topic, while it seeks), then SUCCESS: the
+        other way round clients deliver messages from before the seek.
+        """
         _, subscription = await self._authorized(command.consumer_id)
         if command.HasField("message_id"):
             to = command.message_id
@@ -248,20 +259,23 @@ class ConsumerCommands(CommandGroup):
             raise InvalidRequest("Message id and message publish time were not present")
         self._session.send(encode_success(command.request_id))
 
-    async def _unsubscribe(self, command: api.CommandUnsubscribe) -> None:
+    async def unsubscribe(self, command: api.CommandUnsubscribe) -> None:
+        """UNSUBSCRIBE: delete the subscription."""
         consumer, subscription = await self._authorized(command.consumer_id)
         await subscription.unsubscribe(consumer, force=command.force)
         self._consumers.pop(command.consumer_id, None)
         self._session.send(encode_success(command.request_id))
 
-    async def _close(self, command: api.CommandCloseConsumer) -> None:
+    async def close_consumer(self, command: api.CommandCloseConsumer) -> None:
+        """CLOSE_CONSUMER; succeeds for an unknown consumer, too: the topic may have closed it."""
         connected = self._consumers.pop(command.consumer_id, None)
         if connected is not None:
             consumer, subscription, _ = connected
             await subscription.disconnect(consumer)
         self._session.send(encode_success(command.request_id))
 
-    async def _last_message_id(self, command: api.CommandGetLastMessageId) -> None:
+    async def last_message_id(self, command: api.CommandGetLastMessageId) -> None:
+        """GET_LAST_MESSAGE_ID: of the topic, with the position up to which all is acknowledged."""
         consumer, subscription = await self._authorized(command.consumer_id)
         last, batch_index = await subscription.last_message(
             reads_compacted=consumer.reads_compacted
@@ -276,7 +290,8 @@ class ConsumerCommands(CommandGroup):
             )
         )
 
-    async def _stats(self, command: api.CommandConsumerStats) -> None:
+    async def stats(self, command: api.CommandConsumerStats) -> None:
+        """CONSUMER_STATS."""
         if command.consumer_id not in self._consumers:
             raise ConsumerNotFound(f"Consumer not found: {command.consumer_id} is not connected")
         consumer, subscription = await self._authorized(command.consumer_id)
@@ -285,12 +300,16 @@ class ConsumerCommands(CommandGroup):
     # The connection's own events
 
     def resumed(self) -> None:
-        """The socket takes more: consumers here may be sent messages again."""
+        """Have the consumers of this connection sent messages again: the client caught up."""
         for _, subscription, _ in list(self._consumers.values()):
             subscription.entries_available()
 
     def disconnected(self) -> None:
-        """The connection is gone, and with it all its consumers."""
+        """Disconnect all consumers.
+
+        That may have to wait for storage, and this session's own tasks are about to be cancelled:
+        so the topics' service runs it.
+        """
         gone, self._consumers = self._consumers, {}
         for consumer, subscription, _ in gone.values():
             self._session.context.topics.spawn(
@@ -298,15 +317,15 @@ class ConsumerCommands(CommandGroup):
             )
 
     handlers: ClassVar[Handlers] = {
-        api.BaseCommand.SUBSCRIBE: as_task(_subscribe, in_order_of="consumer_id"),
-        api.BaseCommand.FLOW: _handle_flow,
-        api.BaseCommand.ACK: _handle_ack,
-        api.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: _handle_redeliver,
-        api.BaseCommand.SEEK: as_task(_seek, in_order_of="consumer_id"),
-        api.BaseCommand.UNSUBSCRIBE: as_task(_unsubscribe, in_order_of="consumer_id"),
-        api.BaseCommand.CLOSE_CONSUMER: as_task(_close, in_order_of="consumer_id"),
-        api.BaseCommand.GET_LAST_MESSAGE_ID: as_task(_last_message_id, in_order_of="consumer_id"),
-        api.BaseCommand.CONSUMER_STATS: as_task(_stats, in_order_of="consumer_id"),
+        api.BaseCommand.SUBSCRIBE: as_task(subscribe, in_order_of="consumer_id"),
+        api.BaseCommand.FLOW: flow,
+        api.BaseCommand.ACK: ack,
+        api.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: redeliver,
+        api.BaseCommand.SEEK: as_task(seek, in_order_of="consumer_id"),
+        api.BaseCommand.UNSUBSCRIBE: as_task(unsubscribe, in_order_of="consumer_id"),
+        api.BaseCommand.CLOSE_CONSUMER: as_task(close_consumer, in_order_of="consumer_id"),
+        api.BaseCommand.GET_LAST_MESSAGE_ID: as_task(last_message_id, in_order_of="consumer_id"),
+        api.BaseCommand.CONSUMER_STATS: as_task(stats, in_order_of="consumer_id"),
     }
 
 

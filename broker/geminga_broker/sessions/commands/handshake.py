@@ -1,10 +1,10 @@
-"""The handshake: who a client is, in as many steps as its method of authentication takes; and the
-refusal of a connection too many.
+"""The handshake: authenticates a client, in as many steps as its method takes; and refuses a
+connection too many.
 
     CONNECT ─▶ (AUTH_CHALLENGE ─▶ AUTH_RESPONSE)* ─▶ CONNECTED
 
 When the credentials of a connected client have expired, the same challenges and answers refresh
-them while its other commands go on. A client that answers too late is cut off in both cases.
+them while its other commands go on. A client that answers too late is disconnected in both cases.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
-
-from google.protobuf.message import Message
 
 from geminga_broker.sessions.command_rules.states import State
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers
@@ -36,13 +34,14 @@ from geminga_server.authentication import (
 )
 from geminga_server.connection_limits import Limit
 
-# A connection too many is told so when its client has said CONNECT: the Java client takes an answer
-# before that for garbage, and does not show the reason. So long it has time for it, while there are
-# no more than this of them, for each takes a file of the broker's own; others are told at once.
+# A connection too many is refused once its client has sent CONNECT: the Java client takes an answer
+# before that for garbage, and does not show the reason. It has REFUSED_WAIT_S for that. Each such
+# connection takes a file descriptor: more than REFUSED_WAITING_MAX at a time are refused at once.
 REFUSED_WAIT_S = 1.0
 REFUSED_WAITING_MAX = 16
 
 Examine = Callable[[bytes], Awaitable[Outcome]]
+"""Takes what a client sent (credentials, the answer to a challenge) and decides how it goes on."""
 
 
 class Handshake(CommandGroup):
@@ -50,27 +49,31 @@ class Handshake(CommandGroup):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        # One at a time: the handshake's end, the refusal, the next look at the credentials.
+        # One timer for what can only come one after the other: the end of the handshake, the
+        # refusal, the next check of the credentials.
         self._timer: asyncio.TimerHandle | None = None
+        # The frame that refuses a connection too many, and whether it waits for CONNECT.
         self._refusal = b""
         self._is_refusal_waiting = False
+        # The client can be asked for fresh credentials.
         self._knows_refresh = False
         self._method: AuthenticationMethod | None = None
-        # The exchange under way, and which of its methods the next AUTH_RESPONSE is given to; None
-        # where the client was asked nothing.
+        # The exchange in progress, and the one of its methods that the next AUTH_RESPONSE goes to;
+        # None where the client was sent no challenge.
         self._exchange: Exchange | None = None
         self._examine_answer: Examine | None = None
+        # When the accepted credentials expire, in Unix ms; None: never.
         self._expires_at_ms: int | None = None
 
     def begin(self) -> None:
-        """The connection is open: its client has a keep-alive interval for the whole handshake, as
-        upstream. That also bounds the number of its challenges."""
+        """Give the client one keep-alive interval for the whole handshake, as upstream does. That
+        bounds the number of its challenges, too."""
         session = self._session
         overdue = partial(session.give_up, "the handshake took too long")
         self._set_timer(session.context.config.keepalive_s, overdue)
 
     def disconnected(self) -> None:
-        """The connection is over."""
+        """Cancel the timer, and make room for another connection that waits to be refused."""
         if self._timer is not None:
             self._timer.cancel()
         if self._is_refusal_waiting:
@@ -85,7 +88,7 @@ class Handshake(CommandGroup):
     # A connection too many
 
     def refuse(self, exceeded: Limit) -> None:
-        """Have the client told, in upstream's words, that it is one too many."""
+        """Refuse the connection, in upstream's words, as soon as its client can understand it."""
         session, reason = self._session, "Reached the maximum number of connections"
         if exceeded is Limit.ADDRESS:
             reason += f" on address{session.address}"
@@ -99,13 +102,14 @@ class Handshake(CommandGroup):
             self.tell_refused()
 
     def tell_refused(self) -> None:
-        """Tell it now, and close the connection."""
+        """Send the refusal now, and close the connection."""
         self._session.send(self._refusal)
         self._session.close()
 
     # CONNECT and what follows it
 
-    def _handle_connect(self, command: api.CommandConnect) -> None:
+    def connect(self, command: api.CommandConnect) -> None:
+        """CONNECT: note what the client says of itself, and begin to authenticate it."""
         session = self._session
         context = session.context
         session.state = State.AUTHENTICATING
@@ -121,13 +125,15 @@ class Handshake(CommandGroup):
         self._method = context.authentication.methods.get(name)
         if self._method is not None:
             self._exchange = self._method.exchange()
-            self._start(command, self._exchange.begin, command.auth_data)
+            # Until the task ends, no AUTH_RESPONSE is expected.
+            session.start(command, self._decide(self._exchange.begin, command.auth_data))
         elif context.authentication.anonymous is not None:
             self._connected(Accepted(context.authentication.anonymous))
         else:
             self._fail(f"no method of authentication is called {name!r}")
 
-    def _handle_auth_response(self, command: api.CommandAuthResponse) -> None:
+    def auth_response(self, command: api.CommandAuthResponse) -> None:
+        """AUTH_RESPONSE: the answer to a challenge, in the handshake or a refresh."""
         examine, self._examine_answer = self._examine_answer, None
         if examine is None:
             reason = "authResponse answers a challenge, and there was none"
@@ -138,21 +144,17 @@ class Handshake(CommandGroup):
         answer = command.response
         if not (answer.HasField("auth_data") and answer.HasField("auth_method_name")):
             raise WireError("an authResponse has a method and data")
-        self._start(command, examine, answer.auth_data)
-
-    def _start(self, command: Message, examine: Examine, data: bytes) -> None:
-        """Examine what the client brought; until that is done, no AUTH_RESPONSE is expected."""
-        self._session.start(command, self._decide(examine, data))
+        self._session.start(command, self._decide(examine, answer.auth_data))
 
     async def _decide(self, examine: Examine, data: bytes) -> None:
         try:
             outcome = await examine(data)
         except BaseException as error:
-            # Also where it took too long: what could not be examined is not accepted.
+            # Cancelled, too, where it took too long: what was not examined is not accepted.
             self._fail(repr(error))
             raise
         if self._session.state is State.CLOSED:
-            return
+            return  # the client left, or was too late, while it was examined
         match outcome:
             case Challenge(question):
                 assert self._exchange is not None
@@ -160,19 +162,29 @@ class Handshake(CommandGroup):
             case Refused(reason):
                 self._fail(reason)
             case Accepted() if self._session.state is State.CONNECTED:
-                self._refreshed(outcome)
+                # A refresh. The producers and consumers of the client were authorized for its
+                # principal, so that this must not become another one.
+                principal = self._session.principal
+                assert principal is not None
+                if outcome.principal.role != principal.role:
+                    self._session.close_because(
+                        f"the principal {principal.role!r} became {outcome.principal.role!r}"
+                    )
+                    return
+                self._exchange = None
+                self._expires_at_ms = outcome.expires_at_ms
             case Accepted():
                 self._connected(outcome)
 
     def _ask(self, question: bytes, examine: Examine) -> None:
-        """Send a challenge, whose answer ``examine`` is given."""
+        """Send a challenge; its answer goes to ``examine``."""
         assert self._method is not None
         self._examine_answer = examine
         version = self._session.protocol_version
         self._session.send(encode_auth_challenge(self._method.name, question, version))
 
     def _fail(self, reason: str) -> None:
-        """Send the client away; it is told as little as by upstream."""
+        """Refuse the client. As upstream, the answer does not say why: that goes to the log."""
         session = self._session
         if session.state is not State.CLOSED:
             error = api.AuthenticationError
@@ -180,11 +192,11 @@ class Handshake(CommandGroup):
             session.close_because(f"authentication failed: {reason}")
 
     def _connected(self, accepted: Accepted) -> None:
-        """The handshake is done."""
+        """End the handshake: the client may use everything its principal is authorized for."""
         session = self._session
         context, principal = session.context, accepted.principal
         if self._method is not None and session.forwarded is not None:
-            # A claim of the proxy's: the authorizer decides which principals may make it.
+            # Only a claim of the proxy: the authorizer decides which principals may make it.
             principal = replace(principal, original=session.forwarded.original_principal)
         session.principal = principal
         session.state = State.CONNECTED
@@ -199,11 +211,13 @@ class Handshake(CommandGroup):
         if self._expires_at_ms is not None:
             self._set_timer(context.authentication.refresh_check_s, self._check_credentials)
 
-    # Refreshing
+    # Refreshing credentials
 
     def _check_credentials(self) -> None:
-        """Ask for fresh credentials where those that were accepted have expired. A client has until
-        the next check to answer, however many challenges that takes."""
+        """Ask for fresh credentials where those that were accepted have expired.
+
+        A client has until the next check to answer, however many challenges that takes.
+        """
         session = self._session
         context = session.context
         if self._expires_at_ms is None or session.state is not State.CONNECTED:
@@ -211,7 +225,14 @@ class Handshake(CommandGroup):
         self._set_timer(context.authentication.refresh_check_s, self._check_credentials)
         if context.clock.wall_ms() < self._expires_at_ms:
             return
-        objection = self._objection_to_refresh()
+        objection: str | None = None
+        assert session.principal is not None
+        if session.principal.original:
+            objection = "the proxy cannot be asked for those of its client"
+        elif not self._knows_refresh:
+            objection = "the client cannot be asked for others"
+        elif self._exchange is not None:
+            objection = "the client did not answer in time"
         if objection is not None:
             session.close_because(f"credentials have expired, and {objection}")
             return
@@ -219,31 +240,7 @@ class Handshake(CommandGroup):
         self._exchange = self._method.exchange()
         self._ask(REFRESH_CHALLENGE, self._exchange.begin)
 
-    def _objection_to_refresh(self) -> str | None:
-        """Why the client cannot be asked for fresh credentials, or not again."""
-        principal = self._session.principal
-        assert principal is not None
-        if principal.original:
-            return "the proxy cannot be asked for those of its client"
-        if not self._knows_refresh:
-            return "the client cannot be asked for others"
-        if self._exchange is not None:
-            return "the client did not answer in time"
-        return None
-
-    def _refreshed(self, accepted: Accepted) -> None:
-        """What the client does goes on under the principal that it had: it must not change."""
-        principal = self._session.principal
-        assert principal is not None
-        if accepted.principal.role != principal.role:
-            self._session.close_because(
-                f"the principal {principal.role!r} became {accepted.principal.role!r}"
-            )
-            return
-        self._exchange = None
-        self._expires_at_ms = accepted.expires_at_ms
-
     handlers: ClassVar[Handlers] = {
-        api.BaseCommand.CONNECT: _handle_connect,
-        api.BaseCommand.AUTH_RESPONSE: _handle_auth_response,
+        api.BaseCommand.CONNECT: connect,
+        api.BaseCommand.AUTH_RESPONSE: auth_response,
     }

@@ -1,7 +1,4 @@
-"""Discovery on a connection: LOOKUP, PARTITIONED_METADATA.
-
-Errors are raised: the connection answers them in the form that each command's clients expect.
-"""
+"""Discovery on a connection: LOOKUP and PARTITIONED_METADATA."""
 
 from __future__ import annotations
 
@@ -18,25 +15,56 @@ from geminga_server.authorization import Action, Resource
 
 
 class LookupCommands(CommandGroup):
-    """Answers where topics are, and in how many partitions."""
+    """Answers which broker serves a topic, and how many partitions it has."""
 
-    async def _lookup(self, command: api.CommandLookupTopic) -> None:
-        context = self._session.context
+    async def lookup(self, command: api.CommandLookupTopic) -> None:
+        """LOOKUP: the broker that serves the topic, or the one to ask instead."""
+        session = self._session
+        context = session.context
         counts, began_s = context.counts, context.clock.monotonic()
+        # None until the lookup succeeded.
         is_redirect: bool | None = None
         try:
             with self._admitted():
-                is_redirect = await self._answer_lookup(command)
+                name = TopicName.parse(command.topic)
+                await session.authorize(Action.LOOKUP, Resource.topic(str(name)))
+                owner = await context.discovery.owner(name, authoritative=command.authoritative)
+                # A client may name the listener whose addresses it can reach; else it gets those of
+                # the listener that it connected to.
+                owner = owner.at_listener(command.advertised_listener_name or session.listener)
+                session.send(
+                    encode_lookup(
+                        command.request_id,
+                        broker_url=owner.broker_url,
+                        broker_url_tls=owner.broker_url_tls or None,
+                        is_redirect=owner.is_redirect,
+                        is_authoritative=owner.is_authoritative,
+                    )
+                )
+                is_redirect = owner.is_redirect
         finally:
             counts.lookups_failed += is_redirect is None
             counts.lookups_redirected += is_redirect is True
             counts.lookups_answered += is_redirect is False
             counts.lookup_durations.add((context.clock.monotonic() - began_s) * 1000)
 
+    async def partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
+        """PARTITIONED_METADATA: the number of partitions, 0 for a topic that is not partitioned."""
+        session = self._session
+        with self._admitted():
+            name = TopicName.parse(command.topic)
+            await session.authorize(Action.LOOKUP, Resource.topic(str(name)))
+            partitions = await session.context.discovery.partitions(
+                name, create=command.metadata_auto_creation_enabled
+            )
+        session.send(encode_partitions(command.request_id, partitions))
+
     @contextmanager
     def _admitted(self) -> Generator[None, None, None]:
-        """Count a request as pending. Raises ``TooManyRequests`` where the broker has enough: each
-        waits for ZooKeeper, and after a restart of all brokers all clients ask at once."""
+        """Count a request as pending. Raises ``TooManyRequests`` where the broker has enough.
+
+        Each one waits for ZooKeeper, and after a restart of all brokers all clients ask at once.
+        """
         context = self._session.context
         counts = context.counts
         if counts.lookups_pending >= context.config.concurrent_lookup_requests_max:
@@ -47,35 +75,7 @@ class LookupCommands(CommandGroup):
         finally:
             counts.lookups_pending -= 1
 
-    async def _answer_lookup(self, command: api.CommandLookupTopic) -> bool:
-        """Say where the topic is, or which broker to ask; whether it is the latter."""
-        context = self._session.context
-        name = TopicName.parse(command.topic)
-        await self._session.authorize(Action.LOOKUP, Resource.topic(str(name)))
-        listener = command.advertised_listener_name or self._session.listener
-        owner = await context.discovery.owner(name, authoritative=command.authoritative)
-        owner = owner.at_listener(listener)
-        self._session.send(
-            encode_lookup(
-                command.request_id,
-                broker_url=owner.broker_url,
-                broker_url_tls=owner.broker_url_tls or None,
-                is_redirect=owner.is_redirect,
-                is_authoritative=owner.is_authoritative,
-            )
-        )
-        return owner.is_redirect
-
-    async def _partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
-        with self._admitted():
-            name = TopicName.parse(command.topic)
-            await self._session.authorize(Action.LOOKUP, Resource.topic(str(name)))
-            partitions = await self._session.context.discovery.partitions(
-                name, create=command.metadata_auto_creation_enabled
-            )
-        self._session.send(encode_partitions(command.request_id, partitions))
-
     handlers: ClassVar[Handlers] = {
-        api.BaseCommand.LOOKUP: as_task(_lookup),
-        api.BaseCommand.PARTITIONED_METADATA: as_task(_partitions),
+        api.BaseCommand.LOOKUP: as_task(lookup),
+        api.BaseCommand.PARTITIONED_METADATA: as_task(partitions),
     }

@@ -1,7 +1,7 @@
 """The producers of one connection: PRODUCER, SEND, CLOSE_PRODUCER.
 
-SEND is the hot path: one loop over all messages of a read, no task, no future. It rides on the
-right to produce that was found when the producer was opened. All else may take its time.
+SEND is the hot path: one loop over all messages of a read, no task, no future. It relies on the
+right to produce that was checked when the producer was opened. The other commands run as tasks.
 """
 
 from __future__ import annotations
@@ -36,28 +36,20 @@ from geminga_server.authorization import Action, Resource
 
 log = logging.getLogger(__name__)
 
-# Messages for a producer that was closed may still come for a moment; those for one closed long
-# ago end the connection.
+# Messages for a producer that was closed may still come for a moment, and are dropped: the client
+# sends them again. A connection remembers so many closed producers; a SEND for one that was closed
+# longer ago ends the connection.
 CLOSED_PRODUCERS_MAX = 10_000
 
 
-def _goes_along(following: Producer | None, producer: Producer | None) -> bool:
-    """Whether messages of ``following`` may be in one run with those of ``producer``."""
-    return (
-        following is not None
-        and producer is not None
-        and not following.is_closed
-        and not producer.is_closed
-        and following.append_all == producer.append_all
-    )
-
-
 class ProducerCommands(CommandGroup):
-    """Producers by the id the client gave them."""
+    """Serves the producers of one connection."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
+        # By the id that the client gave them; those that wait for exclusive access are in it, too.
         self._producers: dict[int, Producer] = {}
+        # The ids of closed producers, the oldest first.
         self._closed: dict[int, None] = {}
 
     # The hot path
@@ -65,10 +57,13 @@ class ProducerCommands(CommandGroup):
     def take_sends(self, buffer: bytes, bounds: Bounds, index: int) -> int:
         """Take the SENDs among the frames from ``bounds[index]`` on, up to the first other command.
 
-        Returns where that one stands. Consecutive messages of a producer go to its topic together,
-        with those of others if the topic takes them so.
+        Returns the index of that one. HOT. Consecutive messages are collected into a run, which is
+        appended with one call: all those of a producer, and of the producers after it whose topic
+        takes their messages by the same call.
         """
         run: list[AppendRequest] = []
+        # The part of the run that is of the last producer: its id, where it begins, and its sizes,
+        # which are added to the producer's counters once and not with every message.
         run_of, run_messages, run_bytes, run_start = -1, 0, 0, 0
         producer: Producer | None = None
         while index < len(bounds):
@@ -77,13 +72,21 @@ class ProducerCommands(CommandGroup):
             if sent is None:
                 break
             index += 1
-            # How many messages it says to be is not believed: its metadata is what consumers get.
+            # The number of messages in the command is ignored: that in the metadata is what
+            # consumers get.
             producer_id, sequence_id, _, highest_sequence_id, is_chunk, payload_start = sent
             if producer_id != run_of:
                 self._count(producer, len(run) - run_start, run_messages, run_bytes)
                 following = self._producers.get(producer_id)
-                if not _goes_along(following, producer):
+                if (
+                    following is None
+                    or producer is None
+                    or following.is_closed
+                    or producer.is_closed
+                    or following.append_all != producer.append_all
+                ):
                     self._append(producer, run)
+                    # Looked for after the append, which may have closed producers.
                     run, following = [], self._find(producer_id)
                 run_messages, run_bytes, run_start = 0, 0, len(run)
                 run_of, producer = producer_id, following
@@ -106,6 +109,7 @@ class ProducerCommands(CommandGroup):
     def _count(
         self, producer: Producer | None, entries: int, messages: int, size_bytes: int
     ) -> None:
+        """Add to the counters of ``producer``, and to the bytes that are not durable yet."""
         if producer is None or producer.is_closed:
             return
         producer.messages_in += messages
@@ -114,17 +118,18 @@ class ProducerCommands(CommandGroup):
         self._session.published(size_bytes)
 
     def _append(self, producer: Producer | None, run: list[AppendRequest]) -> None:
-        """Append a run, of ``producer`` in the end, as it says."""
+        """Append ``run`` to the topic of ``producer``, which is that of all its messages."""
         if producer is None or not run or producer.is_closed:
             return
         try:
             self._hand_over(producer, run)
         except BrokerError as error:
-            # The topic is going: the client is told so by CLOSE_PRODUCER and sends again elsewhere.
+            # The topic is closing. The client learns that by CLOSE_PRODUCER, and sends the messages
+            # again to the broker that has the topic then.
             log.info("publish refused", extra={"producer": producer.name, "error": str(error)})
 
     def _hand_over(self, producer: Producer, run: list[AppendRequest]) -> None:
-        """Append ``run``; where some of it is not allowed, the rest all the same."""
+        """Append ``run``. Where a message in it is not allowed, only that one is refused."""
         try:
             producer.append_all(run)
         except NotAllowed as error:
@@ -137,7 +142,7 @@ class ProducerCommands(CommandGroup):
     def _find(self, producer_id: int) -> Producer | None:
         """The producer; None for one that was closed, whose messages will come again.
 
-        Raises ``WireError`` for one that never was, or is still waiting to be let in.
+        Raises ``WireError`` for one that never was, or still waits for exclusive access.
         """
         producer = self._producers.get(producer_id)
         if producer is not None and producer.is_waiting:
@@ -149,7 +154,7 @@ class ProducerCommands(CommandGroup):
     def publish_unusual(
         self, command: api.CommandSend, buffer: bytes, payload_start: int, end: int
     ) -> None:
-        """A SEND with fields the fast decoder leaves alone (transactions, markers)."""
+        """Take one SEND with fields that the fast decoder leaves alone (transactions, markers)."""
         producer = self._find(command.producer_id)
         if producer is None:
             return
@@ -160,6 +165,7 @@ class ProducerCommands(CommandGroup):
             return
         sequence_id, highest = command.sequence_id, command.highest_sequence_id
         item = (payload, messages, producer, sequence_id, highest)
+        # Counted even where it is refused below: a refusal counts the bytes off again.
         self._count(producer, 1, messages or 1, len(payload))
         if command.txnid_most_bits or command.txnid_least_bits:
             producer.fail(item, NotAllowed("transactions are not served yet: send without one"))
@@ -167,19 +173,19 @@ class ProducerCommands(CommandGroup):
         self._append(producer, [item])
 
     def _refuse_payload(self, producer_id: int, sequence_id: int, error: WireError) -> None:
-        """Nothing of it is stored: nobody else is to stumble over it."""
+        """Answer SEND_ERROR. The message is not stored: every consumer would fail on it."""
         is_changed = isinstance(error, ChecksumMismatch)
         code = api.ChecksumError if is_changed else api.MetadataError
-        self._refuse(producer_id, sequence_id, code, str(error))
-
-    def _refuse(
-        self, producer_id: int, sequence_id: int, error: api.ServerError.ValueType, reason: str
-    ) -> None:
-        self._session.send(encode_send_error(producer_id, sequence_id, error, reason))
+        self._session.send(encode_send_error(producer_id, sequence_id, code, str(error)))
 
     # Opening
 
-    async def _open(self, command: api.CommandProducer) -> None:
+    async def open_producer(self, command: api.CommandProducer) -> None:
+        """PRODUCER: open one, or answer again for one that is open.
+
+        A producer with the same id that is another one, or an older attempt of the client, is
+        closed first.
+        """
         session = self._session
         context = session.context
         name = TopicName.parse(command.topic)
@@ -221,7 +227,8 @@ class ProducerCommands(CommandGroup):
         if command.initial_subscription_name:
             await topic.create_subscription(command.initial_subscription_name, from_earliest=True)
         await topic.connect_producer(producer)
-        # Nothing was awaited since the topic let it in: whom the topic knows is known here too.
+        # Nothing was awaited since the topic let it in: a producer that the topic knows is known
+        # here, too, and closed with the connection.
         self._producers[command.producer_id] = producer
         self._closed.pop(command.producer_id, None)
         self._answer(command, producer)
@@ -242,9 +249,10 @@ class ProducerCommands(CommandGroup):
     def _settled(
         self, command: api.CommandProducer, producer: Producer, refusal: BrokerError | None
     ) -> None:
-        """A producer that waited to be the exclusive one is let in, or waits in vain."""
+        """Answer PRODUCER a second time: one that waited for exclusive access got it, or never
+        will."""
         if self._producers.get(producer.producer_id) is not producer:
-            return  # gone meanwhile: nobody waits for an answer
+            return  # closed meanwhile: its client waits for no answer
         if refusal is None:
             self._answer(command, producer)
             return
@@ -253,7 +261,11 @@ class ProducerCommands(CommandGroup):
 
     # Closing
 
-    async def _close(self, command: api.CommandCloseProducer) -> None:
+    async def close_producer(self, command: api.CommandCloseProducer) -> None:
+        """CLOSE_PRODUCER; one for an unknown producer succeeds, for the topic may have closed it.
+
+        The answer comes after the receipts of all that the producer sent.
+        """
         producer = self._producers.get(command.producer_id)
         if producer is not None:
             self._take_out(producer)
@@ -264,26 +276,27 @@ class ProducerCommands(CommandGroup):
         self._session.send(encode_success(command.request_id))
 
     def _closed_by_topic(self, name: TopicName, producer: Producer) -> None:
-        """The topic moves, ends, or gave the name to another connection: the client looks again."""
+        """Tell the client to look the topic up again: it moves, ends, or has given the producer's
+        name to another connection."""
         if self._producers.get(producer.producer_id) is producer:
             self._take_out(producer)
         close = partial(encode_close_producer, producer.producer_id)
         self._session.send_when_moved(name, close)
 
     def _take_out(self, producer: Producer) -> None:
-        """Take nothing more from ``producer``; what it sent meanwhile is no error."""
+        """Take nothing more from ``producer``; messages that are on their way are no error."""
         del self._producers[producer.producer_id]
         self._closed[producer.producer_id] = None
         while len(self._closed) > CLOSED_PRODUCERS_MAX:
             del self._closed[next(iter(self._closed))]
 
     def disconnected(self) -> None:
-        """The connection is gone, and with it all its producers."""
+        """Disconnect all producers."""
         for producer in list(self._producers.values()):
             producer.disconnect()
         self._producers.clear()
 
     handlers: ClassVar[Handlers] = {
-        api.BaseCommand.PRODUCER: as_task(_open, in_order_of="producer_id"),
-        api.BaseCommand.CLOSE_PRODUCER: as_task(_close, in_order_of="producer_id"),
+        api.BaseCommand.PRODUCER: as_task(open_producer, in_order_of="producer_id"),
+        api.BaseCommand.CLOSE_PRODUCER: as_task(close_producer, in_order_of="producer_id"),
     }

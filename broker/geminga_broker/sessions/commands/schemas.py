@@ -1,8 +1,8 @@
 """Schemas on a connection: GET_SCHEMA and GET_OR_CREATE_SCHEMA.
 
-Java's clients ask for a version with the second one for their dead letters and retry letters, and
-for a schema that a producer begins to use later; the first one is asked for each version that a
-message bears and the client does not know. Schemas of PRODUCER and SUBSCRIBE are admitted there.
+Clients send GET_SCHEMA for each version that a message names and they do not know. Java's clients
+send GET_OR_CREATE_SCHEMA for their dead letters and retry letters, and for a schema that a producer
+begins to use later. The schemas that PRODUCER and SUBSCRIBE carry are admitted with these commands.
 """
 
 from __future__ import annotations
@@ -34,15 +34,18 @@ def schema_of(message: api.Schema) -> Schema:
 
 
 def topic_schemas(context: SessionContext, topic: Topic) -> TopicSchemas:
-    """What lets clients of ``topic`` in with their schemas."""
+    """What admits clients of ``topic`` with their schemas."""
     return TopicSchemas(topic, context.topics.services.schemas)
 
 
 class SchemaCommands(CommandGroup):
-    """Answers what the schemas of topics are, and which version of them a schema is."""
+    """Answers which schemas a topic has, and which version of them a given schema is."""
 
-    async def _get(self, command: api.CommandGetSchema) -> None:
-        """Any broker answers, whichever owns the topic. Clients know the text of the refusal."""
+    async def get(self, command: api.CommandGetSchema) -> None:
+        """GET_SCHEMA: one version of a topic's schema, the newest where none is named.
+
+        Any broker answers, whichever owns the topic: versions are read from the stored schemas.
+        """
         session = self._session
         name = TopicName.parse(command.topic)
         await session.authorize(Action.LOOKUP, Resource.topic(str(name)))
@@ -50,6 +53,7 @@ class SchemaCommands(CommandGroup):
         try:
             found = await session.context.topics.services.schemas.version(name, number)
         except SchemaNotFound:
+            # Clients compare this text.
             reason = f"Topic not found or no-schema {command.topic}"
             session.refuse(command, api.TopicNotFound, reason)
             return
@@ -65,18 +69,19 @@ class SchemaCommands(CommandGroup):
             )
         )
 
-    async def _get_or_create(self, command: api.CommandGetOrCreateSchema) -> None:
+    async def get_or_create(self, command: api.CommandGetOrCreateSchema) -> None:
+        """GET_OR_CREATE_SCHEMA: the version of a schema, which is registered where it is new."""
         session = self._session
         name = TopicName.parse(command.topic)
         await session.authorize(Action.PRODUCE, Resource.topic(str(name)))
         topic = await session.context.topic(name, create=False)
         schema = schema_of(command.schema)
-        # Plain bytes are no schema here, as upstream has it: Java's clients ask for them too.
+        # As upstream, plain bytes are no schema here: Java's clients ask for them, too.
         wanted = None if schema.type is SchemaType.NONE else schema
         version = await topic_schemas(session.context, topic).admit_producer(wanted)
         session.send(encode_schema_version(command.request_id, version))
 
     handlers: ClassVar[Handlers] = {
-        api.BaseCommand.GET_SCHEMA: as_task(_get),
-        api.BaseCommand.GET_OR_CREATE_SCHEMA: as_task(_get_or_create),
+        api.BaseCommand.GET_SCHEMA: as_task(get),
+        api.BaseCommand.GET_OR_CREATE_SCHEMA: as_task(get_or_create),
     }

@@ -1,13 +1,16 @@
-"""Lists of topics on a connection: GET_TOPICS_OF_NAMESPACE, and WATCH_TOPIC_LIST, which goes on
-telling. Patterns are matched here as far as they are short and cannot take long.
+"""Lists of topics on a connection: GET_TOPICS_OF_NAMESPACE answers once, WATCH_TOPIC_LIST goes on
+to report changes until it is closed.
 
-Upstream watches persistent topics only: those that are not persistent are seen by asking again.
+Patterns are matched here as long as they are short and cannot take long; other clients filter the
+whole list themselves. As upstream, only persistent topics are watched: clients see changes of the
+non-persistent ones by asking again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import ClassVar
 
 from geminga_broker.errors import NotAllowed, PatternRefused, TooManyRequests
@@ -30,79 +33,73 @@ from geminga_server.authorization import Action, Resource
 
 # Watchers of one connection: a client has one for each consumer with a pattern.
 WATCHERS_MAX = 1_000
-# Topics that are matched before others get a turn of the event loop: a topic takes some 10 us.
+# Topics that are matched before other tasks get a turn of the event loop: each takes some 10 us.
 TOPICS_AT_ONCE = 200
 
 
 class TopicListCommands(CommandGroup):
-    """Answers which topics there are, and tells the watchers of one connection what changes."""
+    """Answers which topics there are, and has the watchers of one connection."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
+        # By the id that the client gave them. Those that are still being opened are in it, too.
         self._watchers: dict[int, TopicWatcher] = {}
 
-    # Asking once
-
-    async def _topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
+    async def get_topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
+        """GET_TOPICS_OF_NAMESPACE: the names, or that they are what the client has already."""
         namespace = NamespaceName.parse(command.namespace)
         await self._session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
-        wanted = self._filter_of(command)
+        config = self._session.context.config
+        wanted: TopicFilter | None = None
+        if (
+            command.HasField("topics_pattern")
+            and config.matches_patterns
+            and len(command.topics_pattern) <= config.pattern_length_max
+        ):
+            with suppress(UnsupportedPattern):  # the client filters the list itself
+                wanted = TopicFilter(command.topics_pattern)
         discovery, topics = self._session.context.discovery, list[TopicName]()
         if command.mode != api.CommandGetTopicsOfNamespace.NON_PERSISTENT:
             topics += await discovery.persistent_topics_of(namespace)
-        # Other brokers are asked for these: only where they are wanted.
+        # These take requests to the other brokers: only where they are wanted.
         if command.mode != api.CommandGetTopicsOfNamespace.PERSISTENT:
             topics += await discovery.non_persistent_topics_of(namespace)
-        names = [str(topic) for topic in await _taken(topics, wanted)]
-        sum_now = topics_hash(names)
-        is_changed = not (command.HasField("topics_hash") and command.topics_hash == sum_now)
+        names = [str(topic) for topic in await _matching(topics, wanted)]
+        hash_now = topics_hash(names)
+        is_changed = not (command.HasField("topics_hash") and command.topics_hash == hash_now)
         self._session.send(
             encode_topics_of_namespace(
                 command.request_id,
                 names if is_changed else (),
-                topics_hash=sum_now,
+                topics_hash=hash_now,
                 is_filtered=wanted is not None,
                 is_changed=is_changed,
             )
         )
 
-    def _filter_of(self, command: api.CommandGetTopicsOfNamespace) -> TopicFilter | None:
-        """What the client wants; None where it has to filter the list itself."""
-        config = self._session.context.config
-        is_tried = command.HasField("topics_pattern") and config.matches_patterns
-        if not is_tried or len(command.topics_pattern) > config.pattern_length_max:
-            return None
-        try:
-            return TopicFilter(command.topics_pattern)
-        except UnsupportedPattern:
-            return None
-
-    # Watching
-
-    async def _watch(self, command: api.CommandWatchTopicList) -> None:
+    async def watch(self, command: api.CommandWatchTopicList) -> None:
+        """WATCH_TOPIC_LIST: the matching topics; from then on every change of them."""
         namespace = NamespaceName.parse(command.namespace)
         await self._session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
-        self._check_pattern(command.topics_pattern)
-        watcher = self._watchers.get(command.watcher_id)
-        if watcher is None:
-            watcher = await self._begin(command, namespace)
-        names = sorted(watcher.topics)
-        sum_now = topics_hash(names)
-        if command.HasField("topics_hash") and command.topics_hash == sum_now:
-            names = []
-        self._session.send(
-            encode_watch_topic_list_success(command.request_id, watcher.id, names, sum_now)
-        )
-
-    def _check_pattern(self, pattern: str) -> None:
         config = self._session.context.config
         refused = "Unable to create topic list watcher: "
         if not config.matches_patterns:
             raise NotAllowed(f"{refused}Evaluating subscription patterns is disabled.")
-        if len(pattern) > config.pattern_length_max:
+        if len(command.topics_pattern) > config.pattern_length_max:
             raise NotAllowed(f"{refused}Pattern longer than maximum: {config.pattern_length_max}")
+        watcher = self._watchers.get(command.watcher_id)
+        if watcher is None:
+            watcher = await self._open_watcher(command, namespace)
+        names = sorted(watcher.topics)
+        hash_now = topics_hash(names)
+        # A client that reconnects sends the hash of what it has: where it fits, nothing is sent.
+        if command.HasField("topics_hash") and command.topics_hash == hash_now:
+            names = []
+        self._session.send(
+            encode_watch_topic_list_success(command.request_id, watcher.id, names, hash_now)
+        )
 
-    async def _begin(
+    async def _open_watcher(
         self, command: api.CommandWatchTopicList, namespace: NamespaceName
     ) -> TopicWatcher:
         if len(self._watchers) >= WATCHERS_MAX:
@@ -112,6 +109,7 @@ class TopicListCommands(CommandGroup):
         except InvalidPattern as error:
             raise PatternRefused(f"Invalid topics pattern: {error.reason}") from None
         watcher = TopicWatcher(self._session, command.watcher_id, namespace, wanted)
+        # Before it is open: those that are being opened count against the limit, too.
         self._watchers[watcher.id] = watcher
         try:
             await watcher.open()
@@ -121,32 +119,34 @@ class TopicListCommands(CommandGroup):
             raise
         return watcher
 
-    async def _close(self, command: api.CommandWatchTopicListClose) -> None:
+    async def close_watcher(self, command: api.CommandWatchTopicListClose) -> None:
+        """WATCH_TOPIC_LIST_CLOSE; one for an unknown watcher succeeds, too."""
         watcher = self._watchers.pop(command.watcher_id, None)
         if watcher is not None:
             watcher.close()
         self._session.send(encode_success(command.request_id))
 
     def disconnected(self) -> None:
-        """The connection is gone, and with it all its watchers."""
+        """Close all watchers of the connection."""
         for watcher in self._watchers.values():
             watcher.close()
         self._watchers.clear()
 
     handlers: ClassVar[Handlers] = {
-        api.BaseCommand.GET_TOPICS_OF_NAMESPACE: as_task(_topics),
-        api.BaseCommand.WATCH_TOPIC_LIST: as_task(_watch, in_order_of="watcher_id"),
-        api.BaseCommand.WATCH_TOPIC_LIST_CLOSE: as_task(_close, in_order_of="watcher_id"),
+        api.BaseCommand.GET_TOPICS_OF_NAMESPACE: as_task(get_topics),
+        api.BaseCommand.WATCH_TOPIC_LIST: as_task(watch, in_order_of="watcher_id"),
+        api.BaseCommand.WATCH_TOPIC_LIST_CLOSE: as_task(close_watcher, in_order_of="watcher_id"),
     }
 
 
 class TopicWatcher:
-    """One client's pattern over one namespace; ``topics`` are those that match, once it is open."""
+    """One client's pattern over one namespace."""
 
     def __init__(
         self, session: Session, watcher_id: int, namespace: NamespaceName, wanted: TopicFilter
     ) -> None:
         self.id = watcher_id
+        # The names of the topics that match, once the watcher is open.
         self.topics: set[str] = set()
         self.is_open = False
         self._session = session
@@ -154,20 +154,22 @@ class TopicWatcher:
         self._namespace = namespace
         self._wanted = wanted
         self._is_following = False
-        # What changed while the first list was still being looked through.
+        # Changes, (added, removed), that came while the first list was still being matched.
         self._early: list[tuple[Names, Names]] = []
 
     async def open(self) -> None:
-        """Look through what is there; from then on changes are told."""
+        """Match the topics that there are; from then on changes are sent to the client."""
         names = await self._lists.follow(self._namespace, self._changed)
         self._is_following = True
-        self.topics = {str(each) for each in await _taken(self._named(sorted(names)), self._wanted)}
+        # Matching gives others a turn: changes that come meanwhile are applied after it.
+        found = await _matching(self._named(sorted(names)), self._wanted)
+        self.topics = {str(each) for each in found}
         self.is_open = True
         for added, removed in self._early:
-            self._take(added, removed)
+            self._apply(added, removed)
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Send nothing more."""
         if self._is_following:
             self._is_following = False
             self._lists.leave(self._namespace, self._changed)
@@ -180,31 +182,32 @@ class TopicWatcher:
         if not self.is_open:
             self._early.append((added, removed))
             return
-        came, went = self._take(added, removed)
+        came, went = self._apply(added, removed)
         if came or went:
             self._session.send(
                 encode_watch_topic_update(self.id, came, went, topics_hash(self.topics))
             )
 
-    def _take(self, added: Names, removed: Names) -> tuple[list[str], list[str]]:
-        """Note a change; which of it matters here."""
-        came = [str(each) for each in self._named(sorted(added)) if _is_taken(each, self._wanted)]
+    def _apply(self, added: Names, removed: Names) -> tuple[list[str], list[str]]:
+        """Add and remove topics; returns the names of those that the client is to know of."""
+        came = [str(each) for each in self._named(sorted(added)) if _matches(each, self._wanted)]
         went = [str(each) for each in self._named(sorted(removed)) if str(each) in self.topics]
         self.topics.update(came)
         self.topics.difference_update(went)
         return came, went
 
 
-async def _taken(topics: Iterable[TopicName], wanted: TopicFilter | None) -> list[TopicName]:
-    """Users' topics out of ``topics`` that are wanted; others get a turn in between."""
+async def _matching(topics: Iterable[TopicName], wanted: TopicFilter | None) -> list[TopicName]:
+    """Those of ``topics`` that match; other tasks get a turn in between."""
     found: list[TopicName] = []
     for number, topic in enumerate(topics, 1):
-        if _is_taken(topic, wanted):
+        if _matches(topic, wanted):
             found.append(topic)
         if number % TOPICS_AT_ONCE == 0:
             await asyncio.sleep(0)
     return found
 
 
-def _is_taken(topic: TopicName, wanted: TopicFilter | None) -> bool:
+def _matches(topic: TopicName, wanted: TopicFilter | None) -> bool:
+    """Whether clients see the topic in a list: the brokers' own topics are in none."""
     return not is_system_topic(topic) and (wanted is None or wanted.takes(topic))
