@@ -196,7 +196,7 @@ class Broker(Service):
             self._random,
             in_use=self.topics.namespaces,
             apply=self._apply_policies,
-            look=self.topic_policies.look,
+            refresh=self.topic_policies.refresh,
         )
         self.topic_policies.follow(follower.topics_changed)
         return follower

@@ -1,8 +1,9 @@
-"""Brings changed policies to those they concern: reads them again, however long that takes.
+"""Brings changed policies to the topics in use: reads them again, retrying until that succeeds.
 
-What changed is only known to have changed: the follower asks for the new record and hands it on.
-Topics that say something else themselves are handed the record of their namespace once more.
-While ZooKeeper is away it keeps asking; when it is back, everything in use is looked at again.
+A notification only says that policies changed, not how: the follower reads the new record of the
+namespace and hands it on. Topics whose own policies changed are handed the record of their
+namespace once more. While ZooKeeper is not reachable the follower retries; once it is back, all
+namespaces in use are read again, as notifications may have been missed.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ async def _nothing(namespace: NamespaceName) -> None:
 
 
 class PolicyFollower(Service):
-    """Calls ``apply`` with the policies of a namespace that ``in_use`` names, when they changed.
+    """Calls ``apply`` with the policies of a namespace in use when they changed.
 
-    The policies count as read by then: only changes that come after a read are heard of. ``look``
-    is awaited before all topics of a namespace are concerned: what they say themselves may stand
-    where there was nothing before. It raises what is tried again.
+    ``in_use`` returns the namespaces whose topics are loaded. Their policies count as applied when
+    they are loaded: only later changes are notified. ``refresh`` is awaited before a change of all
+    topics of a namespace is applied, as topics of it may have policies of their own for the first
+    time; what it raises is retried.
     """
 
     def __init__(
@@ -51,15 +53,16 @@ class PolicyFollower(Service):
         *,
         in_use: Callable[[], Iterable[NamespaceName]],
         apply: Callable[[NamespaceName, Policies, Only], None],
-        look: Callable[[NamespaceName], Awaitable[None]] = _nothing,
+        refresh: Callable[[NamespaceName], Awaitable[None]] = _nothing,
     ) -> None:
         super().__init__()
         self._namespaces = namespaces
         self._in_use = in_use
         self._apply = apply
-        self._look = look
+        self._refresh = refresh
         self._backoff = Backoff(RETRY_FIRST_S, RETRY_LIMIT_S, random)
-        # In the order of change: a set's would differ from run to run of a simulation.
+        # What is to be read again, in the order of change: a set's order would differ from run to
+        # run of a simulation.
         self._due: dict[NamespaceName, Only] = {}
         self._is_due = asyncio.Event()
         namespaces.follow(self._changed)
@@ -69,6 +72,7 @@ class PolicyFollower(Service):
         self.spawn(self._run(), name="follow policies")
 
     def _changed(self, namespace: NamespaceName | None) -> None:
+        """Note that the policies of a namespace changed; None: those of all namespaces may have."""
         if namespace is None:
             self._due.update(dict.fromkeys(self._in_use()))
         else:
@@ -77,9 +81,10 @@ class PolicyFollower(Service):
             self._is_due.set()
 
     def topics_changed(self, namespace: NamespaceName, topics: Only) -> None:
-        """These topics say something else, or, with None, any of the namespace may."""
+        """Note that the own policies of these topics changed; None: of all topics they may have."""
         if namespace not in self._in_use():
             return
+        # None stands for all topics: a change that is due for all must not be narrowed to some.
         before = self._due.get(namespace, ())
         self._due[namespace] = None if topics is None or before is None else {*before, *topics}
         self._is_due.set()
@@ -89,19 +94,22 @@ class PolicyFollower(Service):
             await self._is_due.wait()
             self._is_due.clear()
             while self._due:
+                # Taken out before it is read: a change that comes during the read is due again.
                 namespace = next(iter(self._due))
                 await self._bring(namespace, self._due.pop(namespace))
 
     async def _bring(self, namespace: NamespaceName, only: Only) -> None:
+        """Read the policies of a namespace, and apply them to its topics, or to ``only`` some."""
         try:
             policies = await self._namespaces.policies(namespace)
             if only is None:
-                await self._look(namespace)
+                await self._refresh(namespace)
         except NamespaceNotFound:
             return  # its topics are being deleted
         except MalformedRecord as error:
+            # Reading it again would not help; the next change of the record is notified.
             log.warning(
-                "policies not readable, the former ones hold on",
+                "policies not readable, the former ones stay in force",
                 extra={"namespace": str(namespace), "error": str(error)},
             )
         except GemingaError as error:

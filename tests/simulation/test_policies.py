@@ -236,7 +236,7 @@ async def check_what_is_stored(cluster: Cluster, writers: Writers) -> None:
         for name, register in writers.namespace.of.items():
             register.check(getattr(stored, name))
         for topic, registers in writers.topics.items():
-            said = await patiently(partial(broker.topic_policies.said_here, topic))
+            said = await patiently(partial(broker.topic_policies.local, topic))
             for name, register in registers.of.items():
                 register.check(getattr(said, name))
         boundaries = (await broker.namespaces.bundles(NAMESPACE)).boundaries

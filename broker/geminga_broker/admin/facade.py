@@ -6,7 +6,7 @@ and the ownership, and is all that ``app.create_app`` takes. Nothing here import
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,9 +19,10 @@ from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import AutoCreationConfig
-from geminga_broker.policies.resolver import PolicyResolver, TopicPolicySource
+from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.schemas.registry import SchemaRegistry
+from geminga_broker.topic_policies.store import TopicPolicyStore
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.namespaces import Namespaces
@@ -29,7 +30,6 @@ from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics
 from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.topic_policies import TopicPolicies
 from geminga_server.authorization import Authorize
 from geminga_server.metrics import PartMetrics
 from geminga_server.rest_calls import RestCalls
@@ -132,21 +132,6 @@ class BrokerFacade(Protocol):
         ...
 
 
-class SaidByTopics(TopicPolicySource, Protocol):
-    """What topics say of themselves, in this cluster, and how it is changed."""
-
-    async def said_here(self, topic: TopicName) -> TopicPolicies:
-        """What ``topic`` says to this cluster alone, as it is stored now."""
-        ...
-
-    async def change(
-        self, topic: TopicName, change: Callable[[TopicPolicies], TopicPolicies]
-    ) -> None:
-        """Have ``topic``, which this broker serves, say what ``change`` makes of what it says.
-        Raises what ``change`` raises."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Services:
     """Everything the REST side works on. ``version`` is what ``brokers/version`` answers.
@@ -170,7 +155,7 @@ class Services:
     brokers: Brokers
     schemas: SchemaRegistry
     policies: PolicyResolver
-    topic_policies: SaidByTopics
+    topic_policies: TopicPolicyStore
     authorize: Authorize
     calls: RestCalls
     remote_topics: RemoteTopics

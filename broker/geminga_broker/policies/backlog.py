@@ -1,9 +1,9 @@
 """How much a topic's subscriptions may leave unacknowledged, and what happens beyond that. Pure.
 
-The rules are upstream's (``PersistentTopic``, ``BacklogQuotaManager``). Size is what lies behind
-the slowest durable subscription; age is that of its oldest message. The policies that stop
-producers let those who are connected go, and refuse them when they come back; eviction moves the
-subscriptions on until nine tenths of the limit are left.
+The rules are upstream's (``PersistentTopic``, ``BacklogQuotaManager``). Size is that of the backlog
+of the slowest durable subscription; age is that of its oldest message. The policies that stop
+producers disconnect them, and refuse them when they reconnect; eviction moves the subscriptions
+forward until nine tenths of the limit are left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PolicyName = Literal["producer_request_hold", "producer_exception", "consumer_ba
 
 MIB = 1024 * 1024
 MINUTE_S = 60
-# So much of the limit does an eviction leave.
+# How much of the limit an eviction leaves: less, so that not every check has to evict again.
 TENTHS_LEFT = 9
 
 
@@ -40,7 +40,7 @@ class QuotaPolicy(Enum):
 
     @property
     def stops_producers(self) -> bool:
-        """Whether producers pay, not subscriptions."""
+        """Whether producers are stopped; otherwise subscriptions lose messages."""
         return self is not QuotaPolicy.EVICT_BACKLOG
 
 
@@ -74,7 +74,7 @@ UNLIMITED = BacklogQuotas()
 
 
 def size_quota(limit_bytes: int, policy: str | None) -> Quota | None:
-    """None for a limit below 0; one of 0 is reached by every topic, as upstream has it."""
+    """None for a limit below 0. As upstream, every topic exceeds one of 0."""
     return None if limit_bytes < 0 else Quota(limit_bytes, _policy(policy))
 
 
@@ -84,33 +84,35 @@ def age_quota(limit_s: int, policy: str | None) -> Quota | None:
 
 
 def _policy(name: str | None) -> QuotaPolicy:
-    """What upstream writes no record without; holding producers loses nothing."""
+    """The policy of that name. Upstream writes no record without one; for other records holding
+    producers is taken, as it loses nothing."""
     known = {each.value: each for each in QuotaPolicy}
     return known.get(name or "", QuotaPolicy.HOLD_PRODUCERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogConfig:
-    """What holds where neither topic nor namespace says something."""
+    """What holds where neither topic nor namespace sets it."""
 
     backlog_quota_bytes: Annotated[int, Ge(-1), Upstream("backlogQuotaDefaultLimitBytes")] = -1
-    """What a subscription may leave unread where its namespace does not say; -1: no limit."""
+    """How large the backlog of a subscription may be, in bytes, where its namespace does not say;
+    -1: no limit."""
     backlog_quota_age_s: Annotated[int, Ge(-1), Upstream("backlogQuotaDefaultLimitSecond")] = -1
-    """How old what it left unread may be; -1: no limit."""
+    """How old the oldest message of that backlog may be; -1: no limit."""
     backlog_quota_policy: Annotated[PolicyName, Upstream("backlogQuotaDefaultRetentionPolicy")] = (
         "producer_request_hold"
     )
-    """What happens beyond: producer_request_hold, producer_exception or consumer_backlog_eviction.
-    """
+    """What happens beyond the quota: producer_request_hold, producer_exception or
+    consumer_backlog_eviction."""
     backlog_quota_check_s: Annotated[
         float, Gt(0), Upstream("backlogQuotaCheckIntervalInSeconds")
     ] = 60.0
-    """How often backlogs are looked at: so long can a quota be exceeded."""
+    """How often backlogs are checked, and so for how long a quota can be exceeded."""
 
 
-def backlog_quotas(config: BacklogConfig, said: Levels) -> BacklogQuotas:
-    """What holds for a topic of which the levels say this; each type of quota for itself."""
-    quotas = {**said.namespace.backlog_quota_map, **said.topic.backlog_quota_map}
+def backlog_quotas(config: BacklogConfig, levels: Levels) -> BacklogQuotas:
+    """The quotas of a topic; each type is resolved for itself."""
+    quotas = {**levels.namespace.backlog_quota_map, **levels.topic.backlog_quota_map}
     by_size, by_age = quotas.get(DESTINATION_STORAGE), quotas.get(MESSAGE_AGE)
     policy = config.backlog_quota_policy
     return BacklogQuotas(
@@ -124,12 +126,12 @@ def backlog_quotas(config: BacklogConfig, said: Levels) -> BacklogQuotas:
 
 
 def quota_bytes(quota: BacklogQuota) -> int:
-    """The size limit, under its new name or its old one; 0 where neither is given."""
+    """The size limit, under its new name or its old one; 0 where neither is set."""
     return (quota.limit or 0) if quota.limit_size is None else quota.limit_size
 
 
 def is_size_exceeded(quota: Quota | None, backlog_bytes: int) -> bool:
-    """Whether the backlog has reached its size."""
+    """Whether the backlog has reached its size limit."""
     return quota is not None and backlog_bytes >= quota.limit
 
 
@@ -157,9 +159,9 @@ def checked_quota(namespace: str, quota: BacklogQuota) -> BacklogQuota:
 def check_quota_within_retention(
     quota: BacklogQuota | None, retention: RetentionPolicies | None
 ) -> None:
-    """Raise ``ConflictingPolicies`` unless what may be unacknowledged is less than what is kept.
+    """Raise ``ConflictingPolicies`` unless a quota to be set is below what retention keeps.
 
-    For a quota that is to be set; None is the broker's own, which has no limit here.
+    None is the broker's own quota, which is not compared.
     """
     if not _is_within(quota, retention):
         raise ConflictingPolicies(
@@ -179,7 +181,8 @@ def check_retention_covers_quota(
 
 
 def _is_within(quota: BacklogQuota | None, retention: RetentionPolicies | None) -> bool:
-    """Upstream compares the storage quota alone, its time limit included."""
+    """Whether the quota is below the retention, where that is limited. As upstream, only the quota
+    by size is compared, but its time limit, too."""
     if quota is None or retention is None:
         return True
     has_size, has_time = retention.size_mib > 0, retention.time_minutes > 0

@@ -50,6 +50,7 @@ from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.schemas.storage import SchemaStorage
+from geminga_broker.topic_policies.store import TopicPolicyStore
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.namespaces import Namespaces
@@ -249,7 +250,7 @@ class RememberedPolicies:
         """What the topic says."""
         return self.said.get(str(topic.base), NO_TOPIC_POLICIES)
 
-    async def said_here(self, topic: TopicName) -> TopicPolicies:
+    async def local(self, topic: TopicName) -> TopicPolicies:
         """The same."""
         return self.known(topic)
 
@@ -321,7 +322,7 @@ async def services(
             brokers=brokers,
             schemas=SchemaRegistry(storage, SimulatedClock()),
             policies=PolicyResolver(PolicyConfig(), namespaces.policies),
-            topic_policies=RememberedPolicies(),
+            topic_policies=cast(TopicPolicyStore, RememberedPolicies()),
             authorize=ALLOW_ALL.authorize,
             calls=calls,
             remote_topics=remote_topics,

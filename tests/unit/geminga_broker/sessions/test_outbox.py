@@ -100,7 +100,6 @@ async def test_what_is_queued_is_written_before_the_end_and_nothing_after_it(
     assert not outbox.frames, "what is dropped is not kept"
 
 
-
 async def test_a_connection_that_was_aborted_is_not_written_to(transport: NotingTransport) -> None:
     outbox = Outbox(transport, CONFIG)
     outbox.send(b"too late")

@@ -137,7 +137,7 @@ def refusals_of_remotes() -> Generator[None]:
 
 async def clusters_of(services: Services, topic: TopicName) -> Sequence[str]:
     """The clusters that ``topic`` is in, whether it says so itself or its namespace does."""
-    said = await services.topic_policies.said_here(topic)
+    said = await services.topic_policies.local(topic)
     if said.replication_clusters is None:
         said = services.topic_policies.known(topic)
     namespace = await services.namespaces.policies(topic.namespace)

@@ -47,7 +47,7 @@ async def get_topic_replication_clusters(
     if flag(request, "applied"):
         clusters = await clusters_of(services, topic)
     else:
-        clusters = (await services.topic_policies.said_here(topic)).replication_clusters
+        clusters = (await services.topic_policies.local(topic)).replication_clusters
     return empty() if clusters is None else Json(sorted(set(clusters)))
 
 
