@@ -1,6 +1,7 @@
-"""What the REST side has the broker do to its topics, and asks of it (``BrokerFacade``).
+"""What the REST side has the broker do with its topics: ``BrokerFacade`` over the topic directory.
 
-Every topic handed in belongs to a bundle that this broker owns: who asks has made sure.
+Callers have made sure that this broker owns the bundle of each topic. The docstrings of
+``admin.facade`` say what each method promises.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from geminga_protocol.records.ledger_metadata import LedgerMetadata
 
 
 class Administration:
-    """Implements ``BrokerFacade`` over the ``topics`` of one broker."""
+    """Administers the topics of one broker."""
 
     def __init__(
         self,
@@ -46,16 +47,15 @@ class Administration:
         self._metrics = metrics
 
     async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
-        """Create one topic or one partition. Raises ``TopicExists``."""
+        """Create one topic or one partition."""
         await self._topics.create(topic, properties)
 
     async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
-        """Delete a topic with its ledgers. Raises ``TopicNotFound``, ``TopicReplicated``,
-        ``TopicBusy``."""
+        """Delete a topic with its ledgers."""
         await self._topics.delete(topic, force=force)
 
     async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
-        """Stats of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        """The stats of a topic."""
         loaded = await self._topics.get(topic, create=False)
         stats = topic_stats(loaded, query, self._ownership.address.broker_id)
         if query.earliest_time_in_backlog and loaded.keeps_messages:
@@ -63,7 +63,7 @@ class Administration:
         return stats
 
     async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
-        """The insides of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        """The ledgers and cursors of a topic."""
         loaded = await self._topics.get(topic, create=False)
         compaction = loaded.find(TopicCompaction)
         if compaction is None:
@@ -71,58 +71,52 @@ class Administration:
         compacted = await compaction.view.ledger_stats()
         metadata: dict[int, LedgerMetadata] = {}
         if with_metadata:
-            metadata = await self._metadata_of(loaded)
+            for span in loaded.managed_ledger.chain.spans:
+                with suppress(NoSuchLedger):  # trimmed meanwhile
+                    metadata[span.ledger_id] = await self._ledgers.metadata(span.ledger_id)
         return internal_stats(loaded, metadata, compacted)
 
-    async def _metadata_of(self, topic: Topic) -> dict[int, LedgerMetadata]:
-        found: dict[int, LedgerMetadata] = {}
-        for span in topic.managed_ledger.chain.spans:
-            with suppress(NoSuchLedger):  # trimmed meanwhile
-                found[span.ledger_id] = await self._ledgers.metadata(span.ledger_id)
-        return found
-
     async def unload_topic(self, topic: TopicName) -> None:
-        """Close a topic; its clients look it up again. Raises ``TopicNotFound``."""
+        """Close a topic, if it is loaded."""
         if not await self._topics.exists(topic):
             raise TopicNotFound(str(topic))
         await self._topics.unload(topic)
 
     async def trim_topic(self, topic: TopicName) -> None:
-        """Delete ledgers that nobody needs. Raises ``TopicNotFound``."""
+        """Delete the ledgers that are acknowledged and not retained."""
         await (await self.persistent_topic(topic)).managed_ledger.trim()
 
     async def truncate_topic(self, topic: TopicName) -> None:
-        """Delete all messages. Raises ``TopicNotFound``."""
+        """Delete all messages."""
         await (await self.persistent_topic(topic)).truncate()
 
     async def compact_topic(self, topic: TopicName) -> None:
-        """Begin to compact a topic. Raises ``TopicNotFound``, ``CompactionRunning``."""
+        """Start the compaction of a topic."""
         await (await self.persistent_topic(topic)).part(TopicCompaction).trigger()
 
     async def compaction_report(self, topic: TopicName) -> CompactionReport:
-        """How a topic's compactions went. Raises ``TopicNotFound``."""
+        """The outcome of a topic's last compaction."""
         return (await self.persistent_topic(topic)).part(TopicCompaction).report
 
     async def terminate_topic(self, topic: TopicName) -> Position:
-        """Have a topic take no more messages; its last one. Raises ``TopicNotFound``."""
+        """Terminate a topic; returns the position of its last message."""
         return await (await self.persistent_topic(topic)).terminate()
 
     async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> Topic:
-        """The topic itself. Raises ``TopicNotFound``, ``NotAllowed`` for one that keeps nothing."""
+        """A persistent topic itself."""
         loaded = await self._topics.get(topic, create=create)
         if not loaded.keeps_messages:
             raise NotAllowed(f"{topic} keeps no messages")
         return loaded
 
     async def subscription_names(self, topic: TopicName) -> list[str]:
-        """The subscriptions of any topic. Raises ``TopicNotFound``."""
+        """The names of the subscriptions of a topic."""
         if not await self._topics.exists(topic):
             raise TopicNotFound(str(topic))
         return list((await self._topics.get(topic, create=False)).subscriptions)
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
-        """Give ``target`` the durable subscriptions of ``source``, from its first message; whether
-        there is a ``source``."""
+        """Give ``target`` the durable subscriptions of ``source``; False where that is missing."""
         try:
             known = await self._topics.get(source, create=False)
         except TopicNotFound:
@@ -136,11 +130,11 @@ class Administration:
         return True
 
     async def delete_doomed_topic(self, topic: TopicName) -> None:
-        """Delete a topic of a namespace that is marked as deleted. Raises ``TopicNotFound``."""
+        """Delete a topic of a namespace that is marked as deleted."""
         await self._topics.delete_doomed(topic)
 
     async def topics_settled(self, namespace: NamespaceName) -> None:
-        """Return when all loading, closing and deleting of a namespace's topics is done."""
+        """Return when no topic of a namespace is being loaded, closed or deleted any more."""
         await self._topics.settled(namespace)
 
     def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
@@ -148,10 +142,11 @@ class Administration:
         return self._topics.non_persistent_in(namespace)
 
     def metrics_text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
-        """What ``/metrics`` shows of the broker, in pieces."""
+        """The text of ``/metrics``, in pieces."""
         return self._metrics.text(cluster=cluster, version=version, host=host)
 
     async def check_health(self) -> None:
         """Publish one message and read it back. Raises what went wrong."""
+        # This acquires the bundle of the broker's own topic, if no broker has it.
         await self._ownership.owner(self._health.topic)
         await self._health.run()

@@ -60,7 +60,10 @@ ROUTERS = (
 
 
 def answering_for(listener: str, app: AsgiApp) -> AsgiApp:
-    """``app`` for requests that come by a bind address of that advertised listener."""
+    """``app`` for requests that come in on a bind address of that advertised listener.
+
+    Redirects and lookups then give the client addresses of the same listener.
+    """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})["listener"] = listener
@@ -70,7 +73,7 @@ def answering_for(listener: str, app: AsgiApp) -> AsgiApp:
 
 
 def create_app(services: Services) -> FastAPI:
-    """The application on ``services``; an ASGI server serves it."""
+    """The ASGI application that serves ``services``."""
     server = Resource.broker(services.ownership.address.broker_id)
     app = make_app(
         ROUTERS,

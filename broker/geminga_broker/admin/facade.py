@@ -1,7 +1,8 @@
-"""What the REST side asks of the rest of the broker, as small Protocols.
+"""What the REST side needs of the rest of the broker.
 
-The broker that serves topics implements ``BrokerFacade``; ``Services`` puts it beside the metadata
-and the ownership, and is all that ``app.create_app`` takes. Nothing here imports a web framework.
+``BrokerFacade`` is the topics of this broker, which ``administration`` implements. ``Services``
+puts it beside the metadata and the ownership, and is all that ``app.create_app`` takes. Nothing
+here imports a web framework.
 """
 
 from __future__ import annotations
@@ -39,15 +40,20 @@ from geminga_server.rest_calls import RestCalls
 class StatsQuery:
     """Which costly or long parts of topic stats are wanted (the query flags of ``…/stats``)."""
 
+    # Accepted, and without effect: backlogs are always precise.
     precise_backlog: bool = False
     subscription_backlog_size: bool = True
+    # Takes a read of one entry per subscription.
     earliest_time_in_backlog: bool = False
     exclude_publishers: bool = False
     exclude_consumers: bool = False
 
 
 class BrokerFacade(Protocol):
-    """The topics this broker serves. Every topic handed in belongs to a bundle it owns."""
+    """The topics of this broker. Callers have made sure that it owns the bundle of each topic.
+
+    A topic that exists and is not loaded is loaded, unless a method says otherwise.
+    """
 
     async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
         """Create one topic or one partition. Raises ``TopicExists``."""
@@ -61,19 +67,21 @@ class BrokerFacade(Protocol):
         ...
 
     async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
-        """Stats of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        """The stats of a topic. Raises ``TopicNotFound``."""
         ...
 
     async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
-        """The insides of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        """The ledgers and cursors of a topic, ``with_metadata`` with the stored metadata of each
+        ledger. Raises ``TopicNotFound``."""
         ...
 
     async def unload_topic(self, topic: TopicName) -> None:
-        """Close a topic; its clients look it up again. Raises ``TopicNotFound``."""
+        """Close a topic if it is loaded; its clients look it up again. Raises ``TopicNotFound``."""
         ...
 
     async def trim_topic(self, topic: TopicName) -> None:
-        """Delete ledgers of a persistent topic that nobody needs. Raises ``TopicNotFound``."""
+        """Delete the ledgers of a persistent topic that are acknowledged and not retained. Raises
+        ``TopicNotFound``."""
         ...
 
     async def truncate_topic(self, topic: TopicName) -> None:
@@ -81,42 +89,44 @@ class BrokerFacade(Protocol):
         ...
 
     async def compact_topic(self, topic: TopicName) -> None:
-        """Begin to compact a persistent topic. Raises ``TopicNotFound``, ``CompactionRunning``."""
+        """Start the compaction of a persistent topic. Raises ``TopicNotFound``,
+        ``CompactionRunning``."""
         ...
 
     async def compaction_report(self, topic: TopicName) -> CompactionReport:
-        """How a topic's compactions went. Raises ``TopicNotFound``."""
+        """The outcome of a topic's last compaction. Raises ``TopicNotFound``."""
         ...
 
     async def terminate_topic(self, topic: TopicName) -> Position:
-        """Have a persistent topic take no more messages; its last one. Raises ``TopicNotFound``."""
+        """Terminate a persistent topic: it takes no more messages. Returns the position of its
+        last one. Raises ``TopicNotFound``."""
         ...
 
     async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> Topic:
-        """The topic itself, loaded if it exists, or made with ``create``: for calls about its
-        subscriptions and its messages. Raises ``TopicNotFound``, ``NotAllowed`` for one that keeps
-        no messages."""
+        """A persistent topic itself, with ``create`` created if it does not exist: for requests
+        about its subscriptions and its messages. Raises ``TopicNotFound``, ``NotAllowed`` for a
+        non-persistent topic."""
         ...
 
     async def subscription_names(self, topic: TopicName) -> list[str]:
-        """The subscriptions of any topic. Raises ``TopicNotFound``."""
+        """The names of the subscriptions of a topic. Raises ``TopicNotFound``."""
         ...
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
-        """Give a new partition the durable subscriptions of an older one, from its first message;
-        whether the older one is there.
+        """Give the new partition ``target`` the durable subscriptions of an older one, from its
+        first message on. False where there is no ``source``.
 
-        Raises ``TopicNotFound`` when the new one is missing.
+        Raises ``TopicNotFound`` where there is no ``target``.
         """
         ...
 
     async def delete_doomed_topic(self, topic: TopicName) -> None:
-        """Delete, by force, a topic of a namespace that is marked as deleted, in a bundle that this
-        broker had when it was marked. Raises ``TopicNotFound``."""
+        """Delete a topic, by force, of a namespace that is marked as deleted, in a bundle that this
+        broker owned when it was marked. Raises ``TopicNotFound``."""
         ...
 
     async def topics_settled(self, namespace: NamespaceName) -> None:
-        """Return when what is being loaded, closed or deleted of a namespace's topics is so."""
+        """Return when no topic of a namespace is being loaded, closed or deleted any more."""
         ...
 
     def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
@@ -124,7 +134,8 @@ class BrokerFacade(Protocol):
         ...
 
     def metrics_text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
-        """What ``/metrics`` shows, in pieces; read in one go, so that its sums agree."""
+        """The text of ``/metrics``, in pieces. All figures are read at the first one, so that sums
+        agree with their terms."""
         ...
 
     async def check_health(self) -> None:
@@ -134,15 +145,10 @@ class BrokerFacade(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything the REST side works on. ``version`` is what ``brokers/version`` answers.
-
-    ``calls`` asks other brokers for their part of an answer, ``remote_topics`` other clusters.
-
-    ``part_metrics`` are families that ``metrics_text`` does not hold: the process's, and what
-    the broker's own packages register.
-    """
+    """Everything the REST side works on."""
 
     cluster: str
+    # The version of Pulsar that this broker answers as.
     version: str
     broker: BrokerFacade
     clusters: Clusters
@@ -157,10 +163,13 @@ class Services:
     policies: PolicyResolver
     topic_policies: TopicPolicyStore
     authorize: Authorize
+    # Requests to other brokers for their part of an answer.
     calls: RestCalls
+    # Creates partitioned topics in other clusters.
     remote_topics: RemoteTopics
     config: AdminConfig = field(default_factory=AdminConfig)
     auto_creation: AutoCreationConfig = field(default_factory=AutoCreationConfig)
     # The settings under upstream's names, as text.
     configuration: Mapping[str, str] = field(default_factory=dict[str, str])
+    # Families that ``metrics_text`` does not have: of the process, and what packages register.
     part_metrics: PartMetrics = field(default_factory=lambda: PartMetrics("broker"))

@@ -1,9 +1,15 @@
-"""A namespace is deleted with all of its topics, whoever uses them.
+"""Deletes a namespace together with its topics, even while they are used.
 
-Clients whose topic goes come back at once and would make it again. So the namespace is marked as
-deleted in between: from then on nobody finds it. A topic that was just being made then is waited
-for, and deleted. Where one is left all the same the mark is taken away, and all of it begins again;
-so it does, when it is asked for again, where it could not be finished.
+Clients whose topic is deleted reconnect at once and would create it again. So the deletion takes
+rounds. In each one:
+
+1. All topics are deleted, on whichever broker.
+2. All bundles are unloaded, and the namespace is marked as deleted: no broker serves it now.
+3. Topics that were being created at that moment are waited for, and deleted.
+4. If no topic is left, the records go, the namespace's last. Otherwise the mark is taken away, and
+   the next round begins.
+
+A deletion that was interrupted leaves the mark; the next request takes it away and begins again.
 """
 
 from __future__ import annotations
@@ -28,19 +34,17 @@ from geminga_server.rest.errors import RestError
 
 DOMAINS = ("persistent", "non-persistent")
 
-# Clients come back ever more slowly.
+# Clients reconnect ever more slowly, so that a round without a new topic comes soon.
 ROUNDS_MAX = 8
 
-_FORCE = {"force": "true"}
-
 Chosen = Callable[[TopicName], bool]
-"""Which topics go with their namespace; the others keep it."""
+"""Which topics are deleted with their namespace; where there are others, it is kept."""
 
 
 async def delete_without_topics(
     request: Request, services: Services, namespace: NamespaceName
 ) -> None:
-    """Delete ``namespace`` if there are no topics in it, but for Pulsar's own.
+    """Delete ``namespace`` if there are only system topics in it.
 
     Raises ``NamespaceNotFound``; ``RestError`` 409 where users' topics are left.
     """
@@ -55,22 +59,22 @@ async def delete_with_topics(
 ) -> None:
     """Delete ``namespace`` and its topics by force.
 
-    Raises ``NamespaceNotFound``; ``RestError`` 409 where topics are made all the time.
+    Raises ``NamespaceNotFound``; ``RestError`` 409 where topics are created all the time.
     """
+
+    def all_topics(_: TopicName) -> bool:
+        return True
+
     await unmark(services, namespace)
     for _ in range(ROUNDS_MAX):
-        await _delete_topics(request, services, namespace, _all)
-        if await _delete_marked(request, services, namespace, _all):
+        await _delete_topics(request, services, namespace, all_topics)
+        if await _delete_marked(request, services, namespace, all_topics):
             return
     raise RestError(409, "Topics of the namespace are made as fast as they are deleted")
 
 
-def _all(_: TopicName) -> bool:
-    return True
-
-
 async def unmark(services: Services, namespace: NamespaceName) -> None:
-    """Have a namespace found again whose deletion was cut short."""
+    """Take the mark away from a namespace whose deletion was interrupted."""
     if (await services.namespaces.policies(namespace)).deleted:
         await _mark(services, namespace, deleted=False)
 
@@ -78,28 +82,40 @@ async def unmark(services: Services, namespace: NamespaceName) -> None:
 async def _delete_marked(
     request: Request, services: Services, namespace: NamespaceName, chosen: Chosen
 ) -> bool:
-    """Delete a namespace that nobody finds any more; False where topics are left in it."""
+    """Mark the namespace as deleted, then delete it; False where topics are left in it."""
+
+    async def keep(_: Bundle) -> None:
+        """This broker keeps its own bundles until their topics are deleted."""
+
     ring = await services.ownership.ring_of(namespace)
-    # Other brokers give its bundles up and wait for what they are loading; once it is marked, none
-    # acquires them again.
+    # The other brokers unload its bundles, which waits for topics that they are loading. Once the
+    # namespace is marked, no broker acquires a bundle of it again.
     await to_each_bundle(
-        request, services, ring.bundles, _nothing, "unload", acquiring=False, method="PUT"
+        request, services, ring.bundles, keep, "unload", acquiring=False, method="PUT"
     )
     await _mark(services, namespace, deleted=True)
     is_gone = False
     try:
         await services.broker.topics_settled(namespace)
-        topics = await _topics(services, ring)
-        left = [topic for topic in filter(chosen, topics) if await _is_free(services, ring, topic)]
+        left: list[TopicName] = []
+        for topic in filter(chosen, await _topics(services, ring)):
+            # Another broker may have acquired the bundle before the mark, and serves the topic.
+            owner = await services.ownership.present_owner_of(ring.bundle_of(topic.hash))
+            if owner is None or owner.is_self:
+                left.append(topic)
         await _delete_each(services.broker.delete_doomed_topic, left)
         await services.broker.topics_settled(namespace)
         if not await _topics(services, ring):
             await services.ownership.unload_namespace(namespace)
-            await _forget_partitioned(services, namespace)
+            for domain in DOMAINS:
+                for topic in await services.partitioned_topics.names(namespace, domain):
+                    with suppress(PartitionedTopicNotFound):
+                        await services.partitioned_topics.delete(topic)
             await services.schemas.delete_namespace(namespace)
+            # Last: where something before it fails, the request can be repeated.
             await services.namespaces.delete(namespace)
             is_gone = True
-    except NodeNotEmpty:  # a topic that was being made is stored just now
+    except NodeNotEmpty:  # a topic that was being created was stored just now
         return False
     finally:
         if not is_gone:
@@ -112,16 +128,6 @@ async def _mark(services: Services, namespace: NamespaceName, *, deleted: bool) 
     await services.namespaces.update(namespace, lambda policies: replace(policies, deleted=deleted))
 
 
-async def _nothing(_: Bundle) -> None:
-    """This broker's own bundles it keeps, until their topics are deleted."""
-
-
-async def _is_free(services: Services, ring: BundleRing, topic: TopicName) -> bool:
-    """Whether no other broker serves the topic."""
-    owner = await services.ownership.present_owner_of(ring.bundle_of(topic.hash))
-    return owner is None or owner.is_self
-
-
 async def _topics(services: Services, ring: BundleRing) -> list[TopicName]:
     lists = [await topics_of(services, ring, domain) for domain in DOMAINS]
     return [topic for topics in lists for topic in topics]
@@ -130,7 +136,8 @@ async def _topics(services: Services, ring: BundleRing) -> list[TopicName]:
 async def _delete_topics(
     request: Request, services: Services, namespace: NamespaceName, chosen: Chosen
 ) -> None:
-    """Delete the chosen topics there are now, wherever; one that is gone is no fault."""
+    """Delete the chosen topics that there are now, on whichever broker. A topic that is deleted
+    meanwhile is no error."""
 
     async def delete(topic: TopicName) -> None:
         owner = await services.ownership.owner(topic)
@@ -142,30 +149,24 @@ async def _delete_topics(
             await ask(
                 services.calls, request, owner, path, method="DELETE", query={"force": "true"}
             )
-        except RestError as error:  # as below
+        except RestError as error:
+            # The same as ``_delete_each`` ignores: not found, fenced, not ready.
             if error.status not in (404, 503):
                 raise
 
     ring = await services.ownership.ring_of(namespace)
     topics = [topic for topic in await _topics(services, ring) if chosen(topic)]
-    # Brokers write to their own topics when one of the others goes.
-    for is_own in (False, True):
-        await _delete_each(delete, [each for each in topics if is_system_topic(each) is is_own])
+    # System topics last: brokers write to them when another topic is deleted.
+    for is_system in (False, True):
+        await _delete_each(delete, [each for each in topics if is_system_topic(each) is is_system])
 
 
 async def _delete_each(
     delete: Callable[[TopicName], Awaitable[None]], topics: Iterable[TopicName]
 ) -> None:
     async def delete_one(topic: TopicName) -> None:
-        # Fenced: somebody else closes or deletes it just now. Not ready: its bundle just went.
+        # Fenced: it is being closed or deleted. Not ready: its bundle was just unloaded.
         with suppress(TopicNotFound, TopicFenced, ServiceNotReady):
             await delete(topic)
 
     await to_each(delete_one, topics)
-
-
-async def _forget_partitioned(services: Services, namespace: NamespaceName) -> None:
-    for domain in DOMAINS:
-        for topic in await services.partitioned_topics.names(namespace, domain):
-            with suppress(PartitionedTopicNotFound):
-                await services.partitioned_topics.delete(topic)

@@ -1,4 +1,7 @@
-"""How the broker's REST side answers the errors of the broker and of the cluster's records."""
+"""The HTTP statuses of the errors of the broker, and of the cluster's records.
+
+They are upstream's. An error that is not here answers 500.
+"""
 
 from __future__ import annotations
 

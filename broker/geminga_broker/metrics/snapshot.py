@@ -1,9 +1,9 @@
 """What a broker shows, as plain values, each with the Prometheus families that it is shown in.
 
-The names are Pulsar's, for existing dashboards ask for them; the order is ours. A family is a
-counter where its value only grows, a gauge otherwise; upstream declares nearly all as gauges, which
-makes no difference to a query and one to checkers. What the broker does not do yet (filters) or
-does not count has no family: one that always says 0 would be taken for a measurement.
+The names are Pulsar's, as existing dashboards ask for them; the order is ours. A family is a
+counter where its value only grows, a gauge otherwise. Upstream declares nearly all as gauges: that
+makes no difference to a query, but to tools that check the format. What the broker does not do yet
+(filters) or does not count has no family: one that always shows 0 would be taken for a measurement.
 
 One ``BrokerSnapshot`` is taken per scrape. Counters only grow while a topic stays loaded, rates are
 averages over the stats period, and histograms count since the previous refresh (upstream's
@@ -25,7 +25,7 @@ from geminga_server.metrics import Durations, Histogram, Summary
 from geminga_server.metrics.exposition import Buckets, Counter, Family, Gauge
 
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
-# Of what never happened.
+# The summary of something that never happened.
 NO_SUMMARY = Durations().summary(SUMMARY_QUANTILES)
 
 
@@ -42,17 +42,14 @@ class NamespaceSum(Family):
 
 
 class DelayedIndexGauge(Family):
-    """Of topics and subscriptions that have an index of delayed messages, and no others."""
+    """Shown only of topics and subscriptions that have an index of delayed messages."""
 
     kind = "gauge"
 
 
 @dataclass(slots=True, kw_only=True)
 class SubscriptionSnapshot:
-    """One subscription. Sizes in bytes, timestamps in ms since 1970, rates per second.
-
-    ``stalls`` is None where nothing ever limited how fast it is served.
-    """
+    """One subscription. Sizes in bytes, timestamps in ms since 1970, rates per second."""
 
     name: str
     backlog: Annotated[int, Gauge("pulsar_subscription_back_log")] = 0
@@ -89,12 +86,13 @@ class SubscriptionSnapshot:
     ] = 0
     bytes_out_total: Annotated[int, Counter("pulsar_out_bytes_total")] = 0
     messages_out_total: Annotated[int, Counter("pulsar_out_messages_total")] = 0
+    # How often a dispatch rate stopped it, by limit; None where no limit ever applied.
     stalls: Stalls | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class ReplicatorSnapshot:
-    """The way of one topic to one remote cluster, and what comes from there."""
+    """The replication of one topic to one remote cluster, and what comes from there."""
 
     remote: str
     rate_in: Annotated[float, Gauge("pulsar_replication_rate_in")] = 0.0
@@ -113,8 +111,7 @@ class ReplicatorSnapshot:
 class TopicSnapshot:
     """One loaded topic. ``namespace`` is ``tenant/ns``, ``name`` the full name.
 
-    ``compaction`` is None where none was tried.
-    A limit of -1 is none; the age of a backlog that was not looked at, or is empty, is -1.
+    A limit of -1 is none; the age of a backlog that was not checked yet, or is empty, is -1.
     """
 
     namespace: str
@@ -190,6 +187,7 @@ class TopicSnapshot:
     )
     subscriptions: list[SubscriptionSnapshot] = field(default_factory=list)
     replicators: Sequence[ReplicatorSnapshot] = ()
+    # None where no compaction was tried.
     compaction: CompactionReport | None = None
 
 
@@ -219,7 +217,7 @@ class ConnectionsSnapshot:
     failed: Annotated[int, Gauge("pulsar_connection_create_fail_count")] = 0
     closed_total: Annotated[int, Gauge("pulsar_connection_closed_total_count")] = 0
     connections_max: int = 0
-    # By the limit that they exceeded.
+    # Connections refused since the start, by the limit that they exceeded.
     refused: Mapping[Limit, int] = field(default_factory=dict[Limit, int])
 
 
@@ -237,7 +235,7 @@ class LookupsSnapshot:
 
 @dataclass(slots=True, kw_only=True)
 class LoadSnapshot:
-    """How busy the broker is, and what it has had moved and split as the leader."""
+    """How busy the broker is, and how many bundles it had moved and split as the leader."""
 
     cpu_percent: Annotated[float, Gauge("pulsar_lb_cpu_usage")] = 0.0
     memory_percent: Annotated[float, Gauge("pulsar_lb_memory_usage")] = 0.0
@@ -263,13 +261,11 @@ class BundleSnapshot:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerSnapshot:
-    """The whole broker at one moment. ``is_healthy`` is None until a health check ran.
-
-    ``ledger_counts`` are by the names of their metrics (``LedgerCounters.by_metric``).
-    """
+    """The whole broker at one moment."""
 
     topics: list[TopicSnapshot] = field(default_factory=list)
     cache: CacheSnapshot = field(default_factory=CacheSnapshot)
+    # By the names of their metrics (``LedgerCounters.by_metric``).
     ledger_counts: Mapping[str, int] = field(default_factory=dict)
     connections: ConnectionsSnapshot = field(default_factory=ConnectionsSnapshot)
     lookups: LookupsSnapshot = field(default_factory=LookupsSnapshot)
@@ -278,5 +274,6 @@ class BrokerSnapshot:
     publish_latency_ms: Summary = NO_SUMMARY
     lookup_ms: Summary = NO_SUMMARY
     topic_load_ms: Summary = NO_SUMMARY
+    # At the last health check; None before the first.
     is_healthy: bool | None = None
     schemas: Mapping[str, NamespaceCounts] = field(default_factory=dict[str, NamespaceCounts])

@@ -45,7 +45,7 @@ class DelayedConfig:
 
     @property
     def slot_ms(self) -> int:
-        """Messages whose delivery times are in the same slot of this length are delivered together."""
+        """Messages whose delivery times are in one slot of this length are delivered together."""
         return max(1, self.tick_ms // 4)
 
 
