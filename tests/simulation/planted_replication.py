@@ -28,6 +28,7 @@ from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.replication import SourcePosition
+from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_runtime.errors import GemingaError
 
 
@@ -208,8 +209,8 @@ def wait_for_clients(patch: pytest.MonkeyPatch) -> None:
         del bundle
         return True
 
-    async def are_served(_: ReplicatedTopics) -> None:
-        """Nobody sees to it."""
+    async def is_served(_: ReplicatedTopics, namespace: NamespaceName) -> None:
+        del namespace
 
     patch.setattr(ReplicatedTopics, "_load", is_loaded)
-    patch.setattr(ReplicatedTopics, "_have_served", are_served)
+    patch.setattr(ReplicatedTopics, "_serve_namespace", is_served)

@@ -1,7 +1,8 @@
-"""The JSON of a topic's internal stats, as upstream prints it (``PersistentTopicInternalStats``).
+"""The JSON of a topic's ledgers and cursors, of a loaded topic and as they are stored.
 
-Field names and order are those of Apache Pulsar 4.0.6. Nothing is counted here; where a fact is
-not known (copies that are missing) the field says that there is nothing.
+``internalStats`` answers the first (``PersistentTopicInternalStats``), ``internal-info`` the second
+(``ManagedLedgerInfo``). Field names and order are those of Apache Pulsar 4.0.6. A fact that is not
+known here (replicas that are missing) is shown as if there were none.
 """
 
 from __future__ import annotations
@@ -20,26 +21,28 @@ from geminga_runtime.coordination import NodeStat
 
 Document = dict[str, object]
 
-# How a topic that was never compacted shows its compacted ledger.
+# The compacted ledger of a topic that was never compacted.
 NO_LEDGER = LedgerStats(-1, -1, -1, is_offloaded=False)
 
-# The version of the format in which every ledger's metadata is stored.
+# The version of the format in which the metadata of ledgers is stored.
 METADATA_FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
-    """A cursor, and what its subscription is doing: has it consumers, does it wait for entries to
-    be published, is it reading entries from bookies."""
+    """A cursor, and what its subscription is doing."""
 
     cursor: CursorStats
+    # It has consumers.
     is_active: bool
+    # It has read everything, and waits for the next entry to be published.
     is_waiting: bool
+    # It is reading entries, from bookies or the cache.
     is_reading: bool
 
 
 def volatile_document() -> Document:
-    """Of a topic that keeps nothing."""
+    """The internal stats of a non-persistent topic."""
     return {
         "entriesAddedCounter": 0,
         "numberOfEntries": 0,
@@ -58,8 +61,8 @@ def persistent_document(
     metadata: Mapping[int, LedgerMetadata],
     compacted: LedgerStats | None = None,
 ) -> Document:
-    """Of a topic with a log; ``metadata`` by ledger is shown where it is given, and the ledger into
-    which the topic is ``compacted``."""
+    """The internal stats of a topic with a log, with the ``metadata`` of ledgers that is given, and
+    the ledger with the ``compacted`` entries."""
     return {
         "entriesAddedCounter": log.entries_added,
         "numberOfEntries": log.entries,
@@ -82,7 +85,7 @@ def persistent_document(
 
 
 def time_member(name: str, time_ms: int) -> Document:
-    """Left out for what never happened."""
+    """A member with a time, left out for what never happened."""
     return {name: iso_time(time_ms)} if time_ms else {}
 
 
@@ -99,6 +102,7 @@ def _ledger(ledger: LedgerStats, metadata: LedgerMetadata | None) -> Document:
 
 
 def _cursor(facts: SubscriptionFacts) -> Document:
+    """The members of ``CursorStats``."""
     cursor = facts.cursor
     return {
         "markDeletePosition": str(cursor.mark_delete),
@@ -121,7 +125,7 @@ def _cursor(facts: SubscriptionFacts) -> Document:
 
 
 def metadata_text(metadata: LedgerMetadata) -> str:
-    """A ledger's metadata in the words of BookKeeper's tools, its password left out."""
+    """A ledger's metadata as BookKeeper's tools print it, without its password."""
     parts: dict[str, object] = {
         "formatVersion": METADATA_FORMAT_VERSION,
         "ensembleSize": metadata.ensemble_size,
@@ -143,7 +147,7 @@ def metadata_text(metadata: LedgerMetadata) -> str:
 
 
 def log_info(stored: StoredLog) -> Document:
-    """A log's record with its cursors'. What a record does not say is left out."""
+    """The stored record of a log and of its cursors; fields that are not set are left out."""
     record = stored.record
     return {
         **_node(stored.stat),

@@ -31,7 +31,7 @@ def internal_stats(
     subscriptions = {
         name: _subscription(topic, each) for name, each in stored.subscriptions.items()
     }
-    # Cursors of deduplication, compaction and replication.
+    # The cursors of other parts of the topic, such as deduplication and replication.
     for cursor in topic.cursors():
         if cursor.name not in subscriptions:
             subscriptions[cursor.name] = _idle(topic, cursor)

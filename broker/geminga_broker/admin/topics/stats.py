@@ -6,17 +6,19 @@ entries is added apart (``add_earliest``), for requests that ask for it.
 
 from __future__ import annotations
 
+from geminga_broker.admin.documents.subscription_stats import (
+    ConsumerStats,
+    SubscriptionStats,
+    new_consumer_stats,
+    new_subscription_stats,
+)
 from geminga_broker.admin.documents.topic_stats import (
     NONE_S,
-    ConsumerStats,
     PublisherStats,
     ReplicatorStats,
-    SubscriptionStats,
     TopicStats,
-    new_consumer_stats,
     new_publisher_stats,
     new_replicator_stats,
-    new_subscription_stats,
     new_topic_stats,
 )
 from geminga_broker.admin.facade import StatsQuery

@@ -18,11 +18,13 @@ from tests.unit.geminga_broker.replication.far_rest import FarRest
 from geminga_broker.admin.app import create_app
 from geminga_broker.admin.bundle_calls import BundleCalls
 from geminga_broker.admin.documents.internal_stats import Document
+from geminga_broker.admin.documents.subscription_stats import (
+    new_consumer_stats,
+    new_subscription_stats,
+)
 from geminga_broker.admin.documents.topic_stats import (
     TopicStats,
-    new_consumer_stats,
     new_publisher_stats,
-    new_subscription_stats,
     new_topic_stats,
 )
 from geminga_broker.admin.facade import Services, StatsQuery

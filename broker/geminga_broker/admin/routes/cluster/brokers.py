@@ -24,9 +24,9 @@ stats_router = APIRouter(prefix="/admin/v2/broker-stats")
 
 log = logging.getLogger(__name__)
 
-# A health check publishes and reads one message; upstream gives it as long.
+# A health check publishes and reads one message. The time is upstream's.
 HEALTH_TIMEOUT_S = 30.0
-# Asked every few seconds by whatever watches over brokers.
+# Monitoring requests these every few seconds: they are not logged one by one.
 ROUTINE_PATHS = http.ROUTINE_PATHS | {f"{router.prefix}/health", f"{router.prefix}/ready"}
 
 
@@ -54,19 +54,19 @@ async def check_health(request: Request, services: ServicesArg) -> Response:
 
 @router.get("/ready", dependencies=[on_server(Action.READ)])
 async def is_ready() -> Response:
-    """Whether requests are answered: this answer shows it."""
+    """Whether the broker answers requests, as it does with this one."""
     return text("ok")
 
 
 @router.get("/version", dependencies=[on_server(Action.READ)])
 async def get_version(services: ServicesArg) -> Response:
-    """Which version this broker is of."""
+    """The version of Pulsar that this broker answers as."""
     return text(services.version)
 
 
 @router.get("/leaderBroker", dependencies=[on_cluster(Action.READ)])
 async def get_leader(services: ServicesArg) -> Response:
-    """Who leads the brokers."""
+    """The broker that is the leader of the cluster."""
     leader = await services.brokers.leader()
     if leader is None:
         raise RestError(404, "Couldn't find leader broker")
@@ -81,7 +81,7 @@ async def list_dynamic_settings() -> Response:
 
 @router.get("/configuration/values", dependencies=[on_cluster(Action.READ)])
 async def get_changed_settings() -> Response:
-    """Those that were changed so: none."""
+    """The settings that were changed so: none."""
     return Json({})
 
 
@@ -105,13 +105,13 @@ async def reset_setting() -> Response:
 
 @router.get("/{cluster}", dependencies=[on_cluster(Action.READ)])
 async def list_brokers_of_cluster(services: ServicesArg) -> Response:
-    """The ids of the living brokers: of this cluster, whichever was named, as upstream."""
+    """The ids of the living brokers of this cluster; as upstream, whichever was named."""
     return Json(await services.brokers.active())
 
 
 @stats_router.get("/load-report", dependencies=[on_server(Action.READ)])
 async def get_load_report(services: ServicesArg) -> Response:
-    """The load report, as this broker would write it now."""
+    """The load report that this broker would write to ZooKeeper now."""
     return json_record(services.brokers.record())
 
 
@@ -119,13 +119,13 @@ async def get_load_report(services: ServicesArg) -> Response:
     "/broker-resource-availability/{tenant}/{namespace}", dependencies=[on_server(Action.READ)]
 )
 async def get_resource_availability() -> Response:
-    """Refuse, as upstream does with its modular load manager: only the one before it reckoned with
-    units of resources."""
+    """Refuse, as upstream does with its modular load manager: only the one before it had units of
+    resources."""
     raise RestError(409, "The load manager does not support this operation")
 
 
 async def _redirect_to_broker(request: Request, services: ServicesArg) -> None:
-    """Send a question about another broker there. Raises ``RestError`` 404 for an unknown one."""
+    """Redirect a request about another broker to it. Raises ``RestError`` 404 if it is unknown."""
     broker_id = request.query_params.get("brokerId")
     if broker_id is None or broker_id == services.ownership.address.broker_id:
         return

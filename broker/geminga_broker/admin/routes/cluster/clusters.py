@@ -1,4 +1,4 @@
-"""``/admin/v2/clusters``: the clusters that know each other."""
+"""``/admin/v2/clusters``: the clusters that may replicate to each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from geminga_server.rest.parameters import object_body, path_value
 
 router = APIRouter(prefix="/admin/v2/clusters")
 
-# Each URL's scheme, and the example upstream gives with a refusal. Several hosts may be listed.
+# Of each URL in a record: its field, its scheme, and its name and port in the text of a refusal.
+# Several hosts may be listed.
 _URLS = (
     ("service_url", "http", "service url", "8080"),
     ("service_url_tls", "https", "service tls url", "8443"),
@@ -62,7 +63,8 @@ async def update_cluster(request: Request, services: ServicesArg) -> Response:
 
 @router.delete("/{cluster}", dependencies=[on_cluster(Action.ADMINISTER)])
 async def delete_cluster(request: Request, services: ServicesArg) -> Response:
-    """Forget a cluster. Its own brokers refuse, for without the record none of them would start."""
+    """Delete the record of a cluster. This broker's own is refused, for without its record none of
+    its brokers would start."""
     name = path_value(request, "cluster")
     if name == services.cluster:
         raise RestError(412, f"Cluster {name} is this broker's own and cannot be deleted")
@@ -71,18 +73,15 @@ async def delete_cluster(request: Request, services: ServicesArg) -> Response:
 
 
 async def _cluster_body(request: Request) -> ClusterData:
+    """The record in the body. Raises ``RestError`` 400 for an impossible URL."""
     body = await object_body(request)
     if body is None:
         raise RestError(400, "cluster data is required")
     record = of_document(ClusterData, body)
     for field, scheme, what, port in _URLS:
         url: str | None = getattr(record, field)
-        if url and not _is_url(url, scheme):
+        start = f"{scheme}://"
+        if url and not (url.startswith(start) and _HOSTS.fullmatch(url[len(start) :])):
             example = f"{scheme}://pulsar.example.com:{port}"
             raise RestError(400, f"Illegal {what}, example: {example}")
     return record
-
-
-def _is_url(url: str, scheme: str) -> bool:
-    start = f"{scheme}://"
-    return url.startswith(start) and _HOSTS.fullmatch(url[len(start) :]) is not None

@@ -1,4 +1,4 @@
-"""``/`` and ``/docs``: what somebody finds who only knows where the broker is."""
+"""``/`` and ``/docs``: the entrance page, and a page with every call of the REST API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINKS = {
 
 @router.get("/", dependencies=[on_server(Action.READ)])
 async def introduce(services: ServicesArg) -> Response:
-    """What this is, its version and that of Pulsar it answers as, and where to go on."""
+    """The name and version of this broker, the version of Pulsar it answers as, and links."""
     return Json(
         {
             "name": NAME,

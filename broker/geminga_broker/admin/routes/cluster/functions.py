@@ -1,6 +1,8 @@
-"""Functions, sources, sinks and workers: served by the functions worker, never by the broker.
+"""Functions, sources, sinks and workers: served by a functions worker, never by the broker.
 
-A broker without one answers every such call as upstream does, and admin tools understand it.
+A broker with a worker forwards these calls before they reach this application
+(``geminga_broker.functions_worker``). Here, where there is none, they are all refused with
+upstream's text, which admin tools understand.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ PATHS = (
 
 
 async def refuse() -> Response:
-    """No functions worker runs here."""
+    """Refuse a call: no functions worker is configured."""
     raise RestError(409, REASON)
 
 

@@ -16,19 +16,19 @@ from geminga_server.rest.access import on_server
 
 router = APIRouter()
 
-# Smaller pieces are sent together: each piece is a write to the socket.
+# Smaller pieces are sent together, as each is a write to the socket.
 PIECE_BYTES_MIN = 64 * 1024
 
 
 @router.get("/metrics", dependencies=[on_server(Action.READ)])
 async def redirect_to_metrics() -> Response:
-    """Where upstream has them; scrapers follow."""
+    """Redirect to where upstream serves them; scrapers follow."""
     return RedirectResponse("/metrics/", status_code=302)
 
 
 @router.get("/metrics/", dependencies=[on_server(Action.READ)])
 async def get_metrics(services: ServicesArg) -> Response:
-    """All families: this module's, then those of the process and of other packages."""
+    """All families: the broker's, then those of the process and of other packages."""
     return StreamingResponse(_text(services), media_type=CONTENT_TYPE)
 
 
@@ -46,6 +46,7 @@ async def _text(services: Services) -> AsyncIterator[bytes]:
         if size >= PIECE_BYTES_MIN:
             yield "".join(gathered).encode()
             gathered, size = [], 0
+            # Rendering thousands of topics takes long: the messages of others come in between.
             await asyncio.sleep(0)
     yield "".join(gathered).encode()
     yield services.part_metrics.text()

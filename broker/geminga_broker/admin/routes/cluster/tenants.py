@@ -1,4 +1,4 @@
-"""``/admin/v2/tenants``: who shares the cluster."""
+"""``/admin/v2/tenants``: the tenants that share the cluster."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ async def update_tenant(request: Request, services: ServicesArg) -> Response:
 
 @router.delete("/{tenant}", dependencies=[on_tenant(Action.ADMINISTER)])
 async def delete_tenant(request: Request, services: ServicesArg) -> Response:
-    """Delete a tenant without namespaces; ``force`` deletes them and their topics too, where the
-    broker is told so."""
+    """Delete a tenant without namespaces; ``force`` deletes these and their topics, too, where the
+    broker's settings allow it."""
     tenant = path_value(request, "tenant")
     is_forced = flag(request, "force")
     if is_forced and not services.config.force_deletes_tenants:
@@ -69,7 +69,7 @@ async def delete_tenant(request: Request, services: ServicesArg) -> Response:
     try:
         if is_forced:
             for namespace in await services.namespaces.names(tenant):
-                with suppress(NamespaceNotFound):  # somebody else was faster
+                with suppress(NamespaceNotFound):  # another request has deleted it meanwhile
                     await delete_with_topics(request, services, namespace)
         await services.tenants.delete(tenant)
     except TenantNotFound:
@@ -78,7 +78,7 @@ async def delete_tenant(request: Request, services: ServicesArg) -> Response:
 
 
 async def _tenant(services: Services, body: dict[str, object] | None) -> TenantInfo:
-    """The record of a body, if it is one that may stand. Raises ``RestError`` 412."""
+    """The record in the body, checked. Raises ``RestError`` 412."""
     if body is None:
         raise RestError(412, "TenantInfo is null")
     if body.get("allowedClusters") is None:

@@ -1,8 +1,8 @@
-"""``…/{namespace}/clearBacklog`` and ``unsubscribe``: what is done to the subscriptions of all
+"""``…/{namespace}/clearBacklog`` and ``unsubscribe``: changes of the subscriptions of all
 persistent topics of a namespace, or of one of its bundles.
 
-Topics without a subscription of that name are passed over. Upstream reaches only topics that are
-loaded just now; here those that are not are loaded for it.
+Topics without a subscription of that name are skipped. Upstream changes only topics that are
+loaded; here the others are loaded for it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BEHIND_NAMESPACE = 6  # segments of /admin/v2/namespaces/{tenant}/{namespace}/.
 async def clear_backlog(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """Have every subscription pass all there is now."""
+    """Skip all messages of every subscription."""
 
     async def clear(topic: Topic) -> None:
         for subscription in list(topic.part(StoredSubscriptions).subscriptions.values()):
@@ -58,7 +58,7 @@ async def clear_backlog(
 async def clear_backlog_of_subscription(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """Have the subscriptions of that name pass all there is now."""
+    """Skip all messages of the subscriptions of that name."""
 
     async def clear(_: Topic, subscription: Subscription) -> None:
         await subscription.skipping.everything()
@@ -69,7 +69,7 @@ async def clear_backlog_of_subscription(
 @router.post("/unsubscribe/{subscription}", dependencies=ADMINISTER)
 @router.post("/{bundle}/unsubscribe/{subscription}", dependencies=ADMINISTER)
 async def unsubscribe(request: Request, namespace: NamespaceArg, services: ServicesArg) -> Response:
-    """Forget the subscriptions of that name; none that has consumers."""
+    """Delete the subscriptions of that name; one that has consumers is refused."""
 
     async def forget(topic: Topic, subscription: Subscription) -> None:
         if subscription.consumers:
@@ -80,7 +80,7 @@ async def unsubscribe(request: Request, namespace: NamespaceArg, services: Servi
 
 
 def _where_named(request: Request, work: Callable[[Topic, Subscription], Awaitable[None]]) -> Work:
-    """``work`` on the subscription in the path, where a topic has it."""
+    """``work`` on the subscription named in the path, for those topics that have it."""
     name = path_value(request, "subscription")
 
     async def on_topic(topic: Topic) -> None:
@@ -115,7 +115,8 @@ async def _of_every_topic(
     async def on_bundle(bundle: Bundle) -> None:
         await to_each(on_topic, topics[bundle])
 
-    # …/{namespace}/[{bundle}/]clearBacklog[/{subscription}], of which the path of a bundle has all.
+    # The path is …/{namespace}/[{bundle}/]clearBacklog[/{subscription}]. Other owners are asked for
+    # one bundle each: by the same path, with the bundle in it.
     rest = "/".join(request.scope["path"].split("/")[_BEHIND_NAMESPACE + (only is not None) :])
     await to_each_bundle(request, services, topics, on_bundle, rest, acquiring=True)
     return no_content()

@@ -1,6 +1,6 @@
-"""``/admin/v2/namespaces``: create, delete, list; a namespace's policies as a whole.
+"""``/admin/v2/namespaces``: create, delete, list; unload and split; the policies as a whole.
 
-The calls that read and change one policy each are made of the table in ``policies`` beside this.
+The calls that read and change one policy each are made of the table in ``policies``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundarie
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
 from geminga_cluster.initialize import BUNDLES_DEFAULT
 from geminga_cluster.system_topics import is_system_topic
-from geminga_protocol.pulsar.topic_names import NamespaceName, is_entity_name
+from geminga_protocol.pulsar.topic_names import is_entity_name
 from geminga_protocol.records.json_records import of_document, to_document
 from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_server.authorization import Action
@@ -44,12 +44,13 @@ from geminga_server.rest.parameters import NamespaceArg, flag, json_body, object
 
 router = APIRouter(prefix="/admin/v2/namespaces")
 
-# A record of more bundles is beyond what ZooKeeper takes; upstream, without a limit, hangs.
+# A record with more bundles is larger than ZooKeeper takes; upstream has no limit, and hangs.
 BUNDLES_MAX = 4096
 
-# The broker's setting isAllowAutoUpdateSchemaEnabled, shown where the namespace has no word on it.
+# The default of isAllowAutoUpdateSchemaEnabled, shown where the namespace does not set it.
 SCHEMA_UPDATE_DEFAULT = True
 
+# The domains of topics by the query's ``mode``.
 _MODES = {
     "PERSISTENT": ("persistent",),
     "NON_PERSISTENT": ("non-persistent",),
@@ -72,7 +73,7 @@ async def list_namespaces(request: Request, services: ServicesArg) -> Response:
 
 @router.get("/{tenant}/{namespace}", dependencies=[on_namespace(Action.READ)])
 async def get_policies(namespace: NamespaceArg, services: ServicesArg) -> Response:
-    """A namespace's policies, with the bundles it is cut into now."""
+    """A namespace's policies, with its present bundles."""
     await require_namespace(services, namespace)
     policies = await services.namespaces.policies(namespace)
     may_update = policies.is_allow_auto_update_schema
@@ -89,9 +90,10 @@ async def get_policies(namespace: NamespaceArg, services: ServicesArg) -> Respon
 async def create_namespace(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """Create a namespace; the body may hold any part of its policies, or nothing."""
+    """Create a namespace; the body may have any part of its policies, or nothing."""
     body = await object_body(request) or {}
     bundles = _bundles(body.pop("bundles", None))
+    # What the body does not have is as in a record without policies.
     given = of_document(Policies, to_document(Policies()) | body)
     policies = replace(given, bundles=bundles, other={})
     clusters = policies.replication_clusters or (services.cluster,)
@@ -104,18 +106,37 @@ async def create_namespace(
 async def delete_namespace(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """Delete a namespace without topics; with ``force`` also one with them, where that is on. One
-    that is replicated is not deleted: its clusters are taken out first."""
+    """Delete a namespace without topics; with ``force`` also one with topics, where the broker's
+    settings allow it. One that is in several clusters is refused: they have to be removed first."""
     is_forced = flag(request, "force")
     if is_forced and not services.config.force_deletes_namespaces:
         raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
     try:
-        await _check_is_last(request, services, namespace)
+        # In several clusters each of the others would keep its topics. Where the namespace is in
+        # one other cluster alone, that one deletes it.
+        clusters = (await services.namespaces.policies(namespace)).replication_clusters
+        if len(clusters) > 1:
+            raise RestError(
+                412,
+                f"Cannot delete the global namespace {namespace}. There are still more than one "
+                "replication clusters configured.",
+            )
+        for cluster in clusters:
+            if cluster != services.cluster:
+                entrance = entrance_of(await services.clusters.get(cluster))
+                raise ServedElsewhere(elsewhere(request, entrance))
         if is_forced:
             await delete_with_topics(request, services, namespace)
             return no_content()
         await unmark(services, namespace)
-        await _check_empty(services, namespace)
+        # Checked before anything is deleted, system topics included: a refusal changes nothing.
+        ring = await services.ownership.ring_of(namespace)
+        lists = await asyncio.gather(
+            *(topics_of(services, ring, domain) for domain in _MODES["ALL"]),
+            *(services.partitioned_topics.names(namespace, domain) for domain in _MODES["ALL"]),
+        )
+        if any(not is_system_topic(topic) for topics in lists for topic in topics):
+            raise RestError(409, "Cannot delete non empty namespace")
         await delete_without_topics(request, services, namespace)
     except NamespaceNotFound:
         raise RestError(404, f"Namespace {namespace} does not exist.") from None
@@ -136,7 +157,7 @@ async def list_topics(request: Request, namespace: NamespaceArg, services: Servi
 
 @router.get("/{tenant}/{namespace}/bundles", dependencies=[on_namespace(Action.READ)])
 async def get_bundles(namespace: NamespaceArg, services: ServicesArg) -> Response:
-    """How the namespace's hash ring is cut."""
+    """The boundaries of the namespace's bundles on the hash ring."""
     await require_namespace(services, namespace)
     return json_record(await services.namespaces.bundles(namespace))
 
@@ -145,8 +166,9 @@ async def get_bundles(namespace: NamespaceArg, services: ServicesArg) -> Respons
 async def unload_namespace(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """Close the namespace's topics and give its bundles up, on all brokers; clients look them up
+    """Unload the namespace's bundles on all brokers: topics are closed, and clients look them up
     again."""
+    # Raises for a namespace that does not exist.
     await services.namespaces.policies(namespace)
     ring = await services.ownership.ring_of(namespace)
     await _unload(request, services, ring.bundles)
@@ -157,8 +179,8 @@ async def unload_namespace(
 async def unload_bundle(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """The same for one bundle, which ``destinationBroker`` (an id, ``host:web port``) then gets;
-    nothing to do where no broker owns it."""
+    """Unload one bundle, which ``destinationBroker`` (an id, ``host:web port``) then acquires.
+    Nothing happens where no broker owns it."""
     await services.namespaces.policies(namespace)
     ring = await services.ownership.ring_of(namespace)
     bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
@@ -173,10 +195,12 @@ async def unload_bundle(
 async def _unload_to(
     request: Request, services: Services, bundle: Bundle, destination: str
 ) -> None:
-    """The leader does it, or the owner where none leads: between two owners every broker asks the
-    leader who shall have the bundle, and it has to know the destination by then.
+    """Unload a bundle to a broker that is named.
 
-    A request with authority comes from a broker that has asked the leader, or leads. Raises
+    The leader does it, or the owner where there is no leader. Once the bundle has no owner, all
+    brokers ask the leader for the next one: so it has to know the destination before that.
+
+    A request with authority comes from a broker that has asked the leader, or is the leader. Raises
     ``RestError`` 404, ``NotOwned``, ``ServerUnreachable``.
     """
     view = await services.brokers.view()
@@ -186,7 +210,7 @@ async def _unload_to(
     owner = await services.ownership.present_owner_of(bundle)
     there = candidate(chosen, Standing.OWNS)
     if owner is None or owner.rest_url(is_tls=False) == there.rest_url(is_tls=False):
-        return  # no broker has it, or that broker
+        return  # no broker has it, or the destination itself
     is_leader, has_authority = services.brokers.is_leader, flag(request, "authoritative")
     leader = view.loads.get(view.leader_id or "")
     path = request.scope["path"]
@@ -198,8 +222,8 @@ async def _unload_to(
     if owner.is_self:
         await services.ownership.unload(bundle, destination)
     elif is_leader:
-        # An owner of Apache's that is told a destination redirects to the leader, for that to
-        # remember the destination and to ask again without it. Owners of ours ask the leader then.
+        # Without the destination: an Apache broker redirects a request that has one to the leader,
+        # and a broker of ours asks the leader for the next owner.
         await ask(services.calls, request, owner, path, query={})
     elif has_authority:
         raise NotOwned(str(bundle))
@@ -211,10 +235,15 @@ async def _unload_to(
 async def split_bundle(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """Cut a bundle as ``splitAlgorithmName`` says, by default into halves of one size; the body may
-    hold the positions (hashes) at which to cut. Its topics go on; with ``unload`` the pieces are
-    unloaded then."""
-    positions = await _positions(request)
+    """Split a bundle as ``splitAlgorithmName`` says, by default into halves of the same size; the
+    body may list the hashes at which to split. Its topics stay loaded; with ``unload`` the new
+    bundles are unloaded then."""
+    body = await json_body(request)
+    if body is not None and not (
+        isinstance(body, list) and all(type(each) is int for each in body)
+    ):
+        raise RestError(400, "The body should be a list of whole numbers")
+    positions: list[int] = body or []
     await services.namespaces.policies(namespace)
     ring = await services.ownership.ring_of(namespace)
     bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
@@ -237,74 +266,35 @@ async def split_bundle(
     return no_content()
 
 
-async def _positions(request: Request) -> list[int]:
-    """The body of a split: a list of hashes, or none."""
-    body = await json_body(request)
-    if body is None:
-        return []
-    if isinstance(body, list) and all(type(each) is int for each in body):
-        return body
-    raise RestError(400, "The body should be a list of whole numbers")
-
-
 async def _unload(request: Request, services: Services, bundles: Iterable[Bundle]) -> None:
     async def unload(bundle: Bundle) -> None:
-        with suppress(NotOwned):  # it went by itself meanwhile
+        with suppress(NotOwned):  # it was unloaded, or lost, meanwhile
             await services.ownership.unload(bundle)
 
     await to_each_bundle(request, services, bundles, unload, "unload", acquiring=False)
 
 
 def bundle_in(ring: BundleRing, name: str) -> Bundle:
-    """The bundle of this name, its namespace included. Raises ``RestError`` 412."""
-    bundle = ring.named(name.rpartition("/")[2])
-    if bundle is None:
-        raise RestError(412, _why_no_bundle(ring, name))
-    return bundle
+    """The bundle of this name, which includes its namespace. Raises ``RestError`` 412.
 
-
-def _why_no_bundle(ring: BundleRing, name: str) -> str:
-    """The ring may have been cut otherwise since somebody looked: say what is there now."""
-    lower = name.partition("_")[0]
-    for bundle in ring.bundles:
-        if str(bundle).partition("_")[0] == lower:
-            return f"Invalid upper boundary for bundle {name}. Expected upper boundary of {bundle}"
-    return f"Cannot find bundle {name} in the bundles list"
-
-
-async def _check_is_last(request: Request, services: Services, namespace: NamespaceName) -> None:
-    """Raise ``RestError`` 412 while a namespace is in several clusters: each would keep its topics.
-    Where it is in another one alone that one deletes it (``ServedElsewhere``).
-
-    Raises ``NamespaceNotFound``.
+    The bundles may have been split since the caller read them: the refusal names the present one
+    with the same lower boundary.
     """
-    clusters = (await services.namespaces.policies(namespace)).replication_clusters
-    if len(clusters) > 1:
-        raise RestError(
-            412,
-            f"Cannot delete the global namespace {namespace}. There are still more than one "
-            "replication clusters configured.",
-        )
-    for cluster in clusters:
-        if cluster != services.cluster:
-            entrance = entrance_of(await services.clusters.get(cluster))
-            raise ServedElsewhere(elsewhere(request, entrance))
-
-
-async def _check_empty(services: Services, namespace: NamespaceName) -> None:
-    """Raise ``NamespaceNotFound``; ``RestError`` 409 if users' topics are left."""
-    ring = await services.ownership.ring_of(namespace)
-    partitioned = services.partitioned_topics
-    lists = await asyncio.gather(
-        *(topics_of(services, ring, domain) for domain in _MODES["ALL"]),
-        *(partitioned.names(namespace, domain) for domain in _MODES["ALL"]),
-    )
-    if any(not is_system_topic(topic) for topics in lists for topic in topics):
-        raise RestError(409, "Cannot delete non empty namespace")
+    bundle = ring.named(name.rpartition("/")[2])
+    if bundle is not None:
+        return bundle
+    lower = name.partition("_")[0]
+    for present in ring.bundles:
+        if str(present).partition("_")[0] == lower:
+            raise RestError(
+                412,
+                f"Invalid upper boundary for bundle {name}. Expected upper boundary of {present}",
+            )
+    raise RestError(412, f"Cannot find bundle {name} in the bundles list")
 
 
 def _bundles(body: object) -> BundlesData:
-    """The bundles a new namespace asks for: given, or counted, or the default number.
+    """The bundles of a new namespace: those given, or so many as asked for, or the default number.
 
     Raises ``RestError`` 400, ``InvalidBundles``.
     """

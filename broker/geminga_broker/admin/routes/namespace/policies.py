@@ -1,8 +1,8 @@
 """The policies that are read and changed one by one, of namespaces and of topics: one row each.
 
-What they mean for topics is in ``geminga_broker.policies``, subject by subject; so is what values
-they may have. The routes below a namespace are made of the rows here; those below a topic will be
-made of the same rows once topics' policies are stored.
+What they mean for topics, and which values they may have, is in ``geminga_broker.policies``,
+subject by subject. The routes below a namespace are made of these rows. Each row also says how its
+policy is served below a topic; no such routes are made yet.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from geminga_protocol.records.namespaces import (
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import json_body, namespace_in, object_body
 
-# What is said of a namespace that is not there when one of these is to be changed.
+# Upstream's texts for a namespace that does not exist, where one of these is to be changed.
 MISSING_FOR_RETENTION = "Namespace policies does not exist"
 MISSING_FOR_QUOTA = ""
 TTL_REFUSAL = "Invalid value for message TTL, message TTL must >= 0"
 
 
-# Bodies of which there is one kind only
+# Bodies that only one policy has
 
 
 async def _yes_or_no(request: Request) -> bool:
@@ -70,7 +70,7 @@ async def _yes_or_no(request: Request) -> bool:
 
 
 async def _ttl_in_query(request: Request) -> int:
-    """What is told of a topic, where upstream has it in the query."""
+    """The time to live of a topic, which upstream has in the query."""
     words = request.query_params.get("messageTTL", "")
     if not words.removeprefix("-").isdecimal() or int(words) > INT_MAX:
         raise RestError(404, f"messageTTL should be a number up to {INT_MAX}")
@@ -98,7 +98,7 @@ async def _types(request: Request) -> tuple[str, ...]:
 
 
 def _word(check: Callable[[str], None]) -> Callable[[Request], Awaitable[str | None]]:
-    """A word that ``check`` lets pass, or ``null``."""
+    """A string that ``check`` accepts, or ``null``."""
 
     async def read(request: Request) -> str | None:
         word = await json_body(request)
@@ -118,7 +118,7 @@ async def _quota(request: Request) -> BacklogQuota:
 
 
 def _quota_type(request: Request) -> str:
-    """Which quota the query names. Raises ``RestError`` 404 for one that there is not."""
+    """The type of quota that the query names. Raises ``RestError`` 404 for an unknown one."""
     kind = request.query_params.get("backlogQuotaType", DESTINATION_STORAGE)
     if kind not in QUOTA_TYPES:
         raise RestError(404, f"backlogQuotaType should be one of {', '.join(QUOTA_TYPES)}")
@@ -149,7 +149,7 @@ STORAGE = (
         topic=Served("persistence"),
     ),
     PolicyRow(
-        words="How much is kept of what is acknowledged; no body takes the policy away.",
+        words="How much is kept after it is acknowledged; no body removes the policy.",
         field="retention",
         read=record(RetentionPolicies, check_retention),
         namespace=Served("retention"),
@@ -158,7 +158,7 @@ STORAGE = (
         missing=MISSING_FOR_RETENTION,
     ),
     PolicyRow(
-        words="What may be unacknowledged, by size or by age (``backlogQuotaType``).",
+        words="How large or how old a backlog may be (``backlogQuotaType``).",
         field="backlog_quota_map",
         read=_quota,
         namespace=Served("backlogQuota", shown_as="backlogQuotaMap"),
@@ -169,7 +169,7 @@ STORAGE = (
         titles=("get backlog quotas", "set backlog quota", "delete backlog quota"),
     ),
     PolicyRow(
-        words="After how many seconds messages expire that are not acknowledged; 0: never.",
+        words="After how many seconds unacknowledged messages expire; 0: never.",
         field="message_ttl_s",
         read=number(TTL_REFUSAL),
         namespace=Served("messageTTL"),
@@ -191,11 +191,11 @@ STORAGE = (
     ),
 )
 
-# Whether topics come to be by being used, and go when they are not
+# Whether topics are created on use, and deleted when they are not used
 
 TOPIC_LIFE = (
     PolicyRow(
-        words="Whether using a topic makes it, of which type, with how many partitions.",
+        words="Whether using a topic creates it, of which type, with how many partitions.",
         field="auto_topic_creation_override",
         read=record(AutoTopicCreation, check_auto_topic_creation, status=412),
         namespace=Served("autoTopicCreation"),
@@ -216,14 +216,14 @@ TOPIC_LIFE = (
 
 PUBLISHING = (
     PolicyRow(
-        words="Whether a message that is sent again is stored once.",
+        words="Whether a message that is sent twice is stored once.",
         field="deduplication_enabled",
         read=flag,
         namespace=Served("deduplication"),
         topic=Served("deduplicationEnabled"),
     ),
     PolicyRow(
-        words="After how many seconds it is stored what producers have sent; 0: not by time.",
+        words="The seconds between two snapshots of deduplication; 0: not by time.",
         field="deduplication_snapshot_interval_s",
         read=number("interval must be greater than or equal to 0"),
         namespace=Served("deduplicationSnapshotInterval", can_delete=False),
@@ -289,7 +289,7 @@ CONSUMING = (
         topic=Served("maxUnackedMessagesOnSubscription"),
     ),
     PolicyRow(
-        words="How fast a topic's consumers are served.",
+        words="How fast messages are dispatched to all consumers of a topic.",
         field="topic_dispatch_rate",
         read=record_or_nothing(DispatchRate, check_dispatch_rate),
         namespace=Served("dispatchRate"),
@@ -298,7 +298,7 @@ CONSUMING = (
         twins=("cluster_dispatch_rate",),  # its old name; upstream writes both
     ),
     PolicyRow(
-        words="How fast each subscription's consumers are served.",
+        words="How fast messages are dispatched to the consumers of each subscription.",
         field="subscription_dispatch_rate",
         read=record_or_nothing(DispatchRate, check_dispatch_rate),
         namespace=Served("subscriptionDispatchRate"),
@@ -322,14 +322,14 @@ CONSUMING = (
         of_cluster=True,
     ),
     PolicyRow(
-        words="Whether subscribing makes a subscription.",
+        words="Whether subscribing creates a subscription.",
         field="auto_subscription_creation_override",
         read=record_or_nothing(AutoSubscriptionCreation),
         namespace=Served("autoSubscriptionCreation"),
         topic=Served("autoSubscriptionCreation"),
     ),
     PolicyRow(
-        words="Which types of subscription there may be; none: those of the broker's settings.",
+        words="Which types of subscription are allowed; none: those of the broker's settings.",
         field="subscription_types_enabled",
         read=_types,
         namespace=Served("subscriptionTypesEnabled"),
@@ -348,13 +348,13 @@ SCHEMAS = (
         unset="UNDEFINED",
     ),
     PolicyRow(
-        words="The same in older words, which count where the newer policy is UNDEFINED.",
+        words="The older policy for the same, which counts where the newer one is UNDEFINED.",
         field="schema_auto_update_compatibility_strategy",
         read=_word(check_auto_update_strategy),
         namespace=Served("schemaAutoUpdateCompatibilityStrategy", method="PUT", can_delete=False),
     ),
     PolicyRow(
-        words="Whether a producer registers a schema that the topic does not have.",
+        words="Whether a producer registers its schema where the topic does not have it.",
         field="is_allow_auto_update_schema",
         read=_yes_or_no,
         namespace=Served("isAllowAutoUpdateSchema", can_delete=False),

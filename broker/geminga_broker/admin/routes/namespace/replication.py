@@ -1,5 +1,5 @@
-"""``/admin/v2/namespaces/…/replication``, to which clusters the topics of a namespace go, and
-``…/allowedClusters``, to which its topics may go."""
+"""``/admin/v2/namespaces/…/replication``, the clusters that a namespace is replicated between, and
+``…/allowedClusters``, those that its topics may be replicated to."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def set_replication_clusters(
 
 @router.get("/allowedClusters", dependencies=[on_namespace(Action.READ)])
 async def get_allowed_clusters(namespace: NamespaceArg, services: ServicesArg) -> Response:
-    """The clusters that a namespace may be in; none, where its tenant's are."""
+    """The clusters that a namespace may be in; an empty list stands for those of its tenant."""
     return Json(list((await policies_of(services, namespace)).allowed_clusters))
 
 
@@ -56,8 +56,8 @@ async def get_allowed_clusters(namespace: NamespaceArg, services: ServicesArg) -
 async def set_allowed_clusters(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """Let a namespace be in these clusters alone: those that it is replicated between among them,
-    and others, to which topics of it may go by themselves."""
+    """Set the clusters that a namespace may be in. Those that it is replicated between have to be
+    among them; single topics may be replicated to the others."""
     clusters = tuple(sorted(set(await clusters_body(request))))
     await check_tenant_allows(services, namespace.tenant, clusters)
 
@@ -72,7 +72,8 @@ async def set_allowed_clusters(
                 )
         return replace(policies, allowed_clusters=clusters)
 
-    # Upstream refuses for this before it looks for the clusters; it is asked again when it counts.
+    # Upstream checks this before the clusters, so that it decides which text a client gets. It is
+    # checked again below, with the record that is changed.
     allow(await policies_of(services, namespace))
     await check_known(services, clusters)
     await change_policies(services, namespace, allow)
@@ -80,7 +81,7 @@ async def set_allowed_clusters(
 
 
 async def clusters_body(request: Request) -> list[str]:
-    """The clusters that the body lists. Raises ``RestError`` 400 where it is no such list."""
+    """The clusters that the body lists. Raises ``RestError`` 400 where it is not such a list."""
     body = await json_body(request)
     if not isinstance(body, list) or not all(isinstance(each, str) for each in body):
         raise RestError(400, "the body has to be a list of clusters")
@@ -119,7 +120,7 @@ async def check_tenant_allows(services: Services, tenant: str, clusters: Sequenc
 
 @contextmanager
 def refusals_of_remotes() -> Generator[None]:
-    """Answer what another cluster refuses, or that it cannot be asked, with upstream's status."""
+    """Answer errors of requests to other clusters with upstream's statuses."""
     try:
         yield
     except PartitionsDiffer as error:
@@ -136,21 +137,22 @@ def refusals_of_remotes() -> Generator[None]:
 
 
 async def clusters_of(services: Services, topic: TopicName) -> Sequence[str]:
-    """The clusters that ``topic`` is in, whether it says so itself or its namespace does."""
-    said = await services.topic_policies.local(topic)
-    if said.replication_clusters is None:
-        said = services.topic_policies.known(topic)
+    """The clusters that ``topic`` is in, by its own policies or those of its namespace."""
+    own = await services.topic_policies.local(topic)
+    if own.replication_clusters is None:
+        # The policies for all clusters count where those for this one do not set it.
+        own = services.topic_policies.known(topic)
     namespace = await services.namespaces.policies(topic.namespace)
-    return nearest(said.replication_clusters, namespace.replication_clusters, ())
+    return nearest(own.replication_clusters, namespace.replication_clusters, ())
 
 
 def other_clusters(services: Services, clusters: Iterable[str]) -> list[str]:
-    """Those of ``clusters`` that are not this one."""
+    """Those of ``clusters`` other than this one."""
     return [each for each in clusters if each != services.cluster]
 
 
 def check_allowed(clusters: Sequence[str], allowed: Sequence[str], whose: str) -> None:
-    """Raise ``RestError`` for a cluster that is not among those which ``whose`` allows."""
+    """Raise ``RestError`` for a cluster that is not ``allowed`` by ``whose`` policies."""
     for cluster in clusters:
         if cluster not in allowed:
             raise RestError(

@@ -1,4 +1,4 @@
-"""``/lookup/v2/topic``: who serves a topic, for clients whose service URL is an HTTP one."""
+"""``/lookup/v2/topic``: which broker serves a topic, for clients with an HTTP service URL."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ router = APIRouter(prefix="/lookup/v2/topic/{domain:domain}/{tenant}/{namespace}
 
 @router.get("", dependencies=[on_topic(Action.LOOKUP)])
 async def look_up(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """The owner's addresses, all of them: one client or another misses each that is left out. While
-    there is none, the broker that is to be asked instead."""
+    """The addresses of the owner. Where there is none yet, a redirect to the broker to ask."""
     named = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
     owner = await owner_asked_for(request, services, topic)
     if owner.is_redirect:
@@ -29,6 +28,7 @@ async def look_up(request: Request, topic: TopicArg, services: ServicesArg) -> R
         owner = owner.at_listener(named or listener_of(request))
     except ListenerMissing as error:
         raise RestError(500, str(error)) from None
+    # All names that upstream has for them: some client needs each.
     return Json(
         {
             "brokerUrl": owner.broker_url,
@@ -43,5 +43,5 @@ async def look_up(request: Request, topic: TopicArg, services: ServicesArg) -> R
 
 @router.get("/bundle", dependencies=[on_topic(Action.LOOKUP)])
 async def get_bundle(topic: TopicArg, services: ServicesArg) -> Response:
-    """The bundle the topic falls into, ``0x…_0x…``."""
+    """The bundle that the topic falls into, ``0x…_0x…``."""
     return text((await services.ownership.bundle_of(topic)).name)

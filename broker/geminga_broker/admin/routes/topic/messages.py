@@ -1,6 +1,6 @@
-"""``…/{topic}``: single messages and ids, looked at without a consumer.
+"""``…/{topic}``: reads single messages and message ids, without a consumer.
 
-What is about one log is refused for a partitioned topic as a whole, as upstream does.
+As upstream, these are refused for a partitioned topic as a whole: each is about one log.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ CONSUME = [on_topic(Action.CONSUME)]
 
 @router.get("/subscription/{subscription}/position/{number}", dependencies=CONSUME)
 async def peek(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """The ``number``-th message of a backlog. A subscription that is not there is made, with all
-    messages in its backlog: official clients look at topics this way."""
+    """The ``number``-th message of a subscription's backlog. A subscription that does not exist is
+    created with all messages in its backlog: official clients read topics this way."""
     number = integer_in_path(request, "number")
     name = path_value(request, "subscription")
     loaded = await _loaded(
@@ -70,7 +70,7 @@ async def peek(request: Request, topic: TopicArg, services: ServicesArg) -> Resp
 
 @router.get("/ledger/{ledger}/entry/{entry}", dependencies=CONSUME)
 async def get_message(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """The message of that id."""
+    """The message at that ledger and entry."""
     position = Position(integer_in_path(request, "ledger"), integer_in_path(request, "entry"))
     loaded = await _loaded(
         request, services, topic, "GetMessageById is not allowed on partitioned-topic"
@@ -83,7 +83,7 @@ async def get_message(request: Request, topic: TopicArg, services: ServicesArg) 
 
 @router.get("/examinemessage", dependencies=CONSUME)
 async def examine_message(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """The ``messagePosition``-th message from the end that ``initialPosition`` names."""
+    """The ``messagePosition``-th message from the end of the log that ``initialPosition`` names."""
     loaded = await _loaded(
         request,
         services,
@@ -123,8 +123,8 @@ async def get_message_id(request: Request, topic: TopicArg, services: ServicesAr
 async def get_message_id_by_index(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
-    """The entry that has the message of that ``index``; Pulsar has this since 4.1 (PIP-415)."""
-    told = request.query_params.get("index", "")
+    """The entry with the message of that ``index``; Pulsar has this since 4.1 (PIP-415)."""
+    wanted = request.query_params.get("index", "")
     if not topic.is_persistent:
         raise RestError(406, "GetMessageIdByIndex is not allowed on a non-persistent topic")
     loaded = await _loaded(
@@ -132,10 +132,11 @@ async def get_message_id_by_index(
     )
     if loaded.managed_ledger.stamps is None:
         raise RestError(412, "GetMessageIdByIndex is not allowed when broker entry metadata is off")
-    index = int(told) if told.isascii() and told.isdigit() else -1
+    # No message has the index -1.
+    index = int(wanted) if wanted.isascii() and wanted.isdigit() else -1
     position = await message_with_index(loaded.managed_ledger.reader, index)
     if position is None:
-        raise RestError(404, f"Message not found for index {told}")
+        raise RestError(404, f"Message not found for index {wanted}")
     return Json(
         {
             "ledgerId": position.ledger_id,
@@ -154,6 +155,7 @@ async def get_last_message_id(request: Request, topic: TopicArg, services: Servi
     loaded = await _loaded(request, services, topic, "")
     last, batch_index = await last_message(loaded.managed_ledger.reader)
     document = message_id(last, topic.partition_index)
+    # Upstream answers with another class for a message within a batch, which has other members.
     if batch_index < 0:
         return Json(document)
     del document["batchSize"]
@@ -163,7 +165,7 @@ async def get_last_message_id(request: Request, topic: TopicArg, services: Servi
 
 @router.put("/backlogSize", dependencies=[on_topic(Action.ADMINISTER)])
 async def get_backlog_size(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """About how many bytes lie behind a message; all of them for one that is not in the log."""
+    """About how many bytes are stored after a message; all bytes for one that is not in the log."""
     body = await object_body(request)
     position = ResetPosition.parse(body or {}).position
     loaded = await _loaded(
@@ -179,7 +181,7 @@ async def get_backlog_size(request: Request, topic: TopicArg, services: Services
     "/subscription/{subscription}/analyzeBacklog", dependencies=[on_topic(Action.ADMINISTER)]
 )
 async def analyze_backlog(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """How many entries and messages a subscription has before it; no filter rejects any."""
+    """How many entries and messages are in a subscription's backlog; no filter rejects any."""
     loaded = await _loaded(
         request,
         services,
@@ -209,7 +211,7 @@ async def analyze_backlog(request: Request, topic: TopicArg, services: ServicesA
 async def _loaded(
     request: Request, services: Services, topic: TopicName, partitioned_reason: str
 ) -> Topic:
-    """The topic; ``partitioned_reason`` is why not, where it is partitioned."""
+    """The topic, loaded by this broker; ``partitioned_reason`` refuses a partitioned one."""
     await refuse_partitioned(services, topic, partitioned_reason)
     await serve_here(request, services, topic)
     try:
@@ -222,7 +224,7 @@ async def _loaded(
 def _message(found: Found) -> Response:
     position, payload = found
     answer = Response(message_body(payload), media_type="application/octet-stream")
-    # As upstream spells them, not in small letters: Java's client finds some in no other spelling.
+    # Spelled as by upstream, not in lower case: Java's client finds some in no other spelling.
     answer.raw_headers += [
         (name.encode(), value.encode("latin-1"))
         for name, value in message_headers(position, payload).items()

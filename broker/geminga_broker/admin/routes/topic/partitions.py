@@ -1,4 +1,4 @@
-"""``…/{topic}/partitions``: partitioned topics are created, grown, deleted, and told about."""
+"""``…/{topic}/partitions``: create, grow and delete partitioned topics, and show their number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from geminga_broker.admin.routes.namespace.replication import (
 )
 from geminga_broker.admin.serving import policies_here, to_each, to_partition
 from geminga_broker.errors import TopicExists, TopicNotFound
-from geminga_broker.ownership.address import Owner
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation
 from geminga_cluster.errors import PartitionedTopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -34,17 +33,17 @@ from geminga_server.rest.parameters import TopicArg, flag, json_body
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/partitions")
 
-
-# The body that asks for a subscription from the first message on (``MessageId.earliest``).
+# The body of a request for a subscription that begins with the first message
+# (``MessageId.earliest``).
 _FROM_THE_FIRST = b'{"ledgerId":-1,"entryId":-1}'
 
 
 @router.get("", dependencies=[on_topic(Action.LOOKUP)])
 async def get_partitions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """How many partitions; 0 for a topic that has none.
+    """The number of partitions; 0 for a topic that is not partitioned.
 
-    ``checkAllowAutoCreation`` asks as a client about to use the topic: one that would be created by
-    it is told as if it were there, and a partitioned one is created.
+    With ``checkAllowAutoCreation`` a client is about to use the topic: one that its use would
+    create is answered as if it existed, and a partitioned one is created.
     """
     policies = await policies_here(services, topic)
     record = await services.partitioned_topics.metadata(topic)
@@ -66,8 +65,8 @@ async def get_partitions(request: Request, topic: TopicArg, services: ServicesAr
 async def create_partitions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """Create a partitioned topic: the body is the number, or ``{"partitions", "properties"}``.
 
-    In the background it is created in the other clusters of its namespace, too; which of them had
-    another topic of that name, its replication says.
+    In the background it is created in the other clusters of its namespace, too. Where one of them
+    has another topic of that name, the stats of its replication say so.
     """
     record = await _metadata_body(request)
     policies = await policies_here(services, topic)
@@ -88,20 +87,28 @@ async def create_partitions(request: Request, topic: TopicArg, services: Service
 
 @router.post("", dependencies=[on_topic(Action.ADMINISTER)])
 async def grow_partitions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Add partitions; the new ones get the subscriptions of the others, from their beginning. The
-    topic grows in the clusters that it is replicated to as well: whichever of them refuses, it has
-    grown here."""
+    """Add partitions; the new ones get the subscriptions of the others, from their first message.
+
+    The topic grows in the clusters that it is replicated to, too; where one of them refuses, it has
+    grown here all the same.
+    """
     wanted = (await _metadata_body(request)).partitions
     _check_number(wanted)
 
     async def prepare(partition: TopicName) -> None:
         if not topic.is_persistent:
             return
-        for index in range(partition.partition_index):  # the first ones may be deleted alone
+        # Any older partition will do. The first ones may be missing: each can be deleted alone.
+        for index in range(partition.partition_index):
             if await _copy_subscriptions(request, services, topic.partition(index), partition):
                 return
 
-    others = [] if flag(request, "updateLocalTopicOnly") else await _grows_in(services, topic)
+    others: list[str] = []
+    if not flag(request, "updateLocalTopicOnly"):
+        clusters = await clusters_of(services, topic)
+        if clusters and services.cluster not in clusters:
+            raise RestError(422, "Local cluster is not part of replicate cluster list")
+        others = other_clusters(services, clusters)
     try:
         await services.partitioned_topics.grow(topic, wanted, prepare)
     except PartitionedTopicNotFound:
@@ -113,7 +120,7 @@ async def grow_partitions(request: Request, topic: TopicArg, services: ServicesA
 
 @router.delete("", dependencies=[on_topic(Action.ADMINISTER)])
 async def delete_partitions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Delete a partitioned topic with its partitions; ``force`` disconnects who uses them."""
+    """Delete a partitioned topic with its partitions; ``force`` disconnects their clients first."""
     topics = services.partitioned_topics
     try:
         partitions = await topics.set_deleted(topic, deleted=True)
@@ -125,8 +132,17 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
                 "delete-partitioned-topic please call delete.",
             ) from None
         raise RestError(404, f"Topic {topic} not found.") from None
+
+    async def delete(partition: TopicName) -> None:
+        await services.broker.delete_topic(partition, force=flag(request, "force"))
+
+    async def delete_partition(index: int) -> None:
+        with suppress(TopicNotFound):  # deleted already, or never created
+            await to_partition(request, services, topic.partition(index), delete, rest="")
+
+    # While it is marked as deleted, no partition of it is created again.
     try:
-        await _delete_all(request, services, topic, partitions)
+        await to_each(delete_partition, range(partitions))
     except BaseException:
         await topics.set_deleted(topic, deleted=False)
         raise
@@ -136,20 +152,13 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
     return no_content()
 
 
-async def _grows_in(services: Services, topic: TopicName) -> list[str]:
-    """The other clusters in which a topic grows when it grows here. Raises ``RestError`` 422 where
-    it is not to be in this one."""
-    clusters = await clusters_of(services, topic)
-    if clusters and services.cluster not in clusters:
-        raise RestError(422, "Local cluster is not part of replicate cluster list")
-    return other_clusters(services, clusters)
-
-
 async def _create(services: Services, topic: TopicName, record: PartitionedTopicMetadata) -> None:
+    """Create the record of a partitioned topic. Its partitions are created when they are used."""
     await services.partitioned_topics.create(topic, record.partitions, record.properties)
     if topic.is_persistent:
         return
-    for index in range(record.partitions):  # they exist only as long as a broker has them loaded
+    # Non-persistent ones exist only while a broker has them loaded: this broker loads its own.
+    for index in range(record.partitions):
         partition = topic.partition(index)
         if (await services.ownership.owner(partition)).is_self:
             await services.broker.create_topic(partition, {})
@@ -159,7 +168,7 @@ async def _copy_subscriptions(
     request: Request, services: Services, source: TopicName, target: TopicName
 ) -> bool:
     """Give a new partition the durable subscriptions of an older one, from its first message;
-    whether the older one is there. Either may be another broker's."""
+    False where the older one does not exist. Other brokers may own either of them."""
     here, there = [await services.ownership.owner(each) for each in (source, target)]
     if here.is_self and there.is_self:
         return await services.broker.copy_subscriptions(source, target)
@@ -184,39 +193,25 @@ async def _copy_subscriptions(
             await topic.create_subscription(name, from_earliest=True)
         else:
             path = of_topic(request, target, f"subscription/{quote(name, safe='')}")
-            await _subscribe(services, request, there, path)
+            try:
+                await ask(
+                    services.calls,
+                    request,
+                    there,
+                    path,
+                    method="PUT",
+                    query={},
+                    body=_FROM_THE_FIRST,
+                )
+            except RestError as error:
+                if error.status != 409:  # it exists already
+                    raise
     return True
 
 
-async def _subscribe(services: Services, request: Request, owner: Owner, path: str) -> None:
-    """Make a subscription at another broker, from the first message; it may exist."""
-    try:
-        await ask(
-            services.calls, request, owner, path, method="PUT", query={}, body=_FROM_THE_FIRST
-        )
-    except RestError as error:
-        if error.status != 409:
-            raise
-
-
-async def _delete_all(
-    request: Request, services: Services, topic: TopicName, partitions: int
-) -> None:
-    """Delete the partitions; one that is gone already is no fault."""
-
-    async def delete(partition: TopicName) -> None:
-        await services.broker.delete_topic(partition, force=flag(request, "force"))
-
-    async def delete_partition(index: int) -> None:
-        with suppress(TopicNotFound):
-            await to_partition(request, services, topic.partition(index), delete, rest="")
-
-    await to_each(delete_partition, range(partitions))
-
-
 async def _is_topic(services: Services, topic: TopicName) -> bool:
-    """Whether there is a topic of exactly this name that is not partitioned; of one that is not
-    persistent only its owner knows."""
+    """Whether there is a topic of exactly this name that is not partitioned. Only the owner of a
+    non-persistent one knows."""
     if topic.is_persistent:
         return await services.persistent_topics.exists(topic)
     return await services.non_persistent_topics.exists(topic)
@@ -229,19 +224,16 @@ async def _metadata_body(request: Request) -> PartitionedTopicMetadata:
         raise RestError(400, "The request entity cannot be empty.")
     properties = None
     if isinstance(body, dict):
-        properties = _properties(body.get("properties"))
+        properties = body.get("properties")
+        if properties is not None and not (
+            isinstance(properties, dict)
+            and all(isinstance(each, str) for each in properties.values())
+        ):
+            raise RestError(400, "The properties should be a JSON object whose values are strings")
         body = body.get("partitions")
     if isinstance(body, int) and not isinstance(body, bool):
         return PartitionedTopicMetadata(partitions=body, properties=properties)
     raise RestError(400, "The body should be a number of partitions")
-
-
-def _properties(properties: object) -> dict[str, str] | None:
-    if properties is None:
-        return None
-    if isinstance(properties, dict) and all(isinstance(each, str) for each in properties.values()):
-        return properties
-    raise RestError(400, "The properties should be a JSON object whose values are strings")
 
 
 def _check_number(partitions: int) -> None:

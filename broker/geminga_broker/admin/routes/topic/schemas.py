@@ -1,8 +1,8 @@
 """``/admin/v2/schemas``: the versions of a topic's schema; upload, compare, delete.
 
-Any broker answers: schemas belong to no topic that is open somewhere. A schema that may not follow,
-or is none, is refused in the same way wherever it is named: upstream does so for uploads, and for
-comparisons answers 500 with a stack trace.
+Any broker answers: schemas are stored apart from the topics that brokers own. An incompatible or
+invalid schema is refused in the same way by all calls: upstream does so for uploads, and answers
+comparisons with 500 and a stack trace.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from geminga_server.rest.parameters import TopicArg, flag, integer_in_path, obje
 
 router = APIRouter(prefix="/admin/v2/schemas/{tenant}/{namespace}/{topic}")
 
-# What a version is called that there is not.
+# Upstream's number for a version that does not exist.
 NO_VERSION = -1
 
 
@@ -50,7 +50,7 @@ async def get_schema(topic: TopicArg, services: ServicesArg) -> Response:
 async def get_schema_by_version(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
-    """A version by its number."""
+    """One version, by its number."""
     number = integer_in_path(request, "version")
     return Json(_shown(await services.schemas.version(topic, number)))
 
@@ -64,7 +64,7 @@ async def get_all_schemas(topic: TopicArg, services: ServicesArg) -> Response:
 
 @router.get("/metadata", dependencies=[on_topic(Action.READ)])
 async def get_schema_metadata(topic: TopicArg, services: ServicesArg) -> Response:
-    """In which ledger entry each version stands, deleted ones too; nothing where there is none."""
+    """The ledger entry that stores each version, also of deleted ones; nothing without a schema."""
     locator = await services.schemas.locator(topic)
     if locator is None:
         return empty()
@@ -73,7 +73,7 @@ async def get_schema_metadata(topic: TopicArg, services: ServicesArg) -> Respons
 
 @router.post("/schema", dependencies=[on_topic(Action.PRODUCE)])
 async def post_schema(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Upload a schema; one that the topic has already keeps its version."""
+    """Upload a schema; one that the topic has already keeps its version number."""
     schema = await _schema_body(request)
     strategy = await _strategy(services, topic)
     number = await services.schemas.put(topic, schema, strategy)
@@ -92,7 +92,7 @@ async def delete_schema(request: Request, topic: TopicArg, services: ServicesArg
 
 @router.post("/compatibility", dependencies=[on_topic(Action.READ)])
 async def test_compatibility(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Whether a schema may be the next version; 409 says why not."""
+    """Whether a schema may be the next version; answers 409 with the reason where it may not."""
     schema = await _schema_body(request)
     strategy = await _strategy(services, topic)
     await services.schemas.check(topic, schema, strategy)
@@ -104,7 +104,7 @@ async def test_compatibility(request: Request, topic: TopicArg, services: Servic
 async def get_version_of_schema(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
-    """Which version a schema is; -1 for none."""
+    """The version number of a given schema; -1 where the topic does not have it."""
     schema = await _schema_body(request)
     try:
         number = await services.schemas.find(topic, schema)
@@ -124,31 +124,29 @@ async def _strategy(services: Services, topic: TopicName) -> SchemaStrategy:
 def _shown(stored: StoredSchema) -> dict[str, Any]:
     info = stored.info
     schema = Schema(info.type, info.definition, info.properties)
+    if schema.type is SchemaType.KEY_VALUE:
+        # The definition of a pair is binary: its halves are shown as a JSON object.
+        data = json.dumps(_pair(schema), separators=(",", ":"), ensure_ascii=False)
+    else:
+        data = schema.definition.decode(errors="replace")
     return {
         "version": stored.version,
         "type": info.type.name,
         "timestamp": info.created_ms,
-        "data": _data(schema),
+        "data": data,
         "properties": dict(info.properties),
     }
 
 
-def _data(schema: Schema) -> str:
-    """The definition; of a pair, the halves' in a JSON object."""
-    if schema.type is not SchemaType.KEY_VALUE:
-        return schema.definition.decode(errors="replace")
-    return json.dumps(_pair(schema), separators=(",", ":"), ensure_ascii=False)
-
-
 def _pair(schema: Schema) -> dict[str, Any]:
-    halves = zip(("key", "value"), key_and_value(schema), strict=True)
-    return {name: _half(half) for name, half in halves}
-
-
-def _half(schema: Schema) -> object:
-    if schema.type is SchemaType.KEY_VALUE:
-        return _pair(schema)
-    return json.loads(schema.definition) if schema.type.is_struct else ""
+    """The definitions of a pair's key and value, "" for types without one; each may be a pair."""
+    shown: dict[str, Any] = {}
+    for name, half in zip(("key", "value"), key_and_value(schema), strict=True):
+        if half.type is SchemaType.KEY_VALUE:
+            shown[name] = _pair(half)
+        else:
+            shown[name] = json.loads(half.definition) if half.type.is_struct else ""
+    return shown
 
 
 def _place(index: SchemaIndex) -> dict[str, int]:
@@ -175,21 +173,18 @@ async def _schema_body(request: Request) -> Schema:
     kind = schema_type(name)
     if kind is None:
         raise InvalidSchema(f"Unknown schema type : {name}")
-    definition = _pair_body(text) if kind is SchemaType.KEY_VALUE else text.encode()
-    return Schema(kind, definition, properties)
-
-
-def _pair_body(text: str) -> bytes:
-    """A pair's definition, of a JSON object with those of its halves; "" for those without."""
+    if kind is not SchemaType.KEY_VALUE:
+        return Schema(kind, text.encode(), properties)
     try:
         halves = json.loads(text)
         key, value = halves["key"], halves["value"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InvalidSchema("a pair should be a JSON object of a key and a value") from None
-    return pair_definition(_half_body(key), _half_body(value))
+    return Schema(kind, pair_definition(_half_body(key), _half_body(value)), properties)
 
 
 def _half_body(half: object) -> bytes:
+    """The definition of one half of a pair; "" stands for a type without one."""
     if half == "":
         return b""
     return json.dumps(half, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,4 +1,4 @@
-"""``…/{topic}/stats`` and ``partitioned-stats``: what a topic is doing."""
+"""``…/{topic}/stats`` and ``partitioned-stats``: counters, rates and backlogs of a topic."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""``…/{topic}/unload``, ``trim``, ``truncate``, ``terminate``, ``internalStats``: a topic's log.
+"""``…/{topic}/unload``, ``trim``, ``truncate``, ``terminate``, ``compaction``, ``internalStats``.
 
-Called for a partitioned topic, what changes something is done to every partition.
+All of these are about the log of a topic.
+Calls that change something change every partition of a partitioned topic.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ NOT_COMPACTED = "Compaction on a non-persistent topic is not allowed"
 
 @router.put("/unload", dependencies=[on_topic(Action.ADMINISTER)])
 async def unload_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Close the topic; its clients look it up again, and it is loaded anew."""
+    """Close the topic; its clients look it up again, and it is loaded again."""
     await to_each_partition(request, services, topic, services.broker.unload_topic)
     return no_content()
 
 
 @router.post("/trim", dependencies=[on_topic(Action.ADMINISTER)])
 async def trim_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Delete ledgers that nobody needs now, without waiting for the next round."""
+    """Delete ledgers that are acknowledged and not retained, without waiting for the next trim."""
     if not topic.is_persistent:
         raise RestError(405, "Trim on a non-persistent topic is not allowed")
     await to_each_partition(request, services, topic, services.broker.trim_topic)
@@ -54,7 +55,7 @@ async def trim_topic(request: Request, topic: TopicArg, services: ServicesArg) -
 
 @router.delete("/truncate", dependencies=[on_topic(Action.ADMINISTER)])
 async def truncate_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Move all subscriptions to the end and delete all messages, whatever retention says."""
+    """Move all subscriptions to the end and delete all messages, whatever retention is set."""
     if not topic.is_persistent:
         raise RestError(412, "unsupport truncate")
     await to_each_partition(request, services, topic, services.broker.truncate_topic)
@@ -63,7 +64,7 @@ async def truncate_topic(request: Request, topic: TopicArg, services: ServicesAr
 
 @router.post("/terminate", dependencies=[on_topic(Action.ADMINISTER)])
 async def terminate_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Have one topic take no more messages, for ever; the id of its last one."""
+    """Terminate one topic: it never takes another message. Answers the id of its last one."""
     if not topic.is_persistent:
         raise RestError(406, "Need to provide a persistent topic name")
     await policies_here(services, topic)
@@ -81,7 +82,7 @@ async def terminate_topic(request: Request, topic: TopicArg, services: ServicesA
 async def terminate_partitions(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
-    """The same with every partition of a topic; the ids of their last messages by number."""
+    """Terminate every partition of a topic. Answers the ids of their last messages by number."""
     await policies_here(services, topic)
     partitions = await services.partitioned_topics.partitions(topic)
     if not partitions:
@@ -103,6 +104,7 @@ async def terminate_partitions(
 
 
 async def _terminate(services: Services, topic: TopicName) -> Document:
+    """Terminate a topic that this broker owns."""
     last = await services.broker.terminate_topic(topic)
     return {**message_id(last, topic.partition_index)}
 
@@ -124,7 +126,7 @@ async def get_internal_stats(request: Request, topic: TopicArg, services: Servic
 async def get_partitioned_internal_stats(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
-    """The same of each partition that is there."""
+    """The internal stats of each partition that exists."""
     record = await partitioned(services, topic)
 
     async def stats(partition: TopicName) -> Document:
@@ -139,7 +141,7 @@ async def get_partitioned_internal_stats(
 
 @router.get("/internal-info", dependencies=[on_topic(Action.READ)])
 async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
-    """What is stored of a topic, or of each partition, without loading it: any broker answers."""
+    """The stored records of a topic, or of each partition. Any broker answers without loading."""
     await policies_here(services, topic)
     if not topic.is_persistent:
         raise RestError(405, "Nothing is stored of a non-persistent topic")
@@ -164,7 +166,7 @@ async def _internal_stats(request: Request, services: Services, topic: TopicName
 
 @router.put("/compaction", dependencies=[on_topic(Action.ADMINISTER)])
 async def compact_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Begin to compact the topic, or every partition; 409 where that goes on already."""
+    """Start the compaction of the topic, or of every partition; 409 where one is running."""
     if not topic.is_persistent:
         raise RestError(405, NOT_COMPACTED)
     try:
@@ -176,7 +178,7 @@ async def compact_topic(request: Request, topic: TopicArg, services: ServicesArg
 
 @router.get("/compaction", dependencies=[on_topic(Action.READ)])
 async def get_compaction(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """How the last compaction of a topic, or partition, goes or went."""
+    """The state of the last compaction of a topic or partition."""
     if not topic.is_persistent:
         raise RestError(405, NOT_COMPACTED)
     await policies_here(services, topic)

@@ -1,7 +1,8 @@
-"""``…/{topic}/subscriptions`` and ``subscription/{name}``: subscriptions made, moved, deleted.
+"""``…/{topic}/subscriptions`` and ``subscription/{name}``: create, move and delete subscriptions.
 
-What concerns messages is in ``messages``. Called for a partitioned topic, most is done to every
-partition; what names a position or counts messages is refused there, as upstream does.
+Calls about single messages are in ``messages``. For a partitioned topic most calls change the
+subscription of every partition; as upstream, those that name a position or count messages are
+refused.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ EXPIRED_IN_PART = (
 
 @router.get("/subscriptions", dependencies=READ)
 async def list_subscriptions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Names of the topic's subscriptions, or of those of any partition."""
+    """The names of the topic's subscriptions; of a partitioned topic, those of all partitions."""
     lists = await to_each_partition(request, services, topic, services.broker.subscription_names)
     return Json(list(dict.fromkeys(name for names in lists for name in cast("list[str]", names))))
 
 
 @router.put("/subscription/{subscription}", dependencies=ADMINISTER)
 async def create_subscription(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Make a subscription whose first message is the one the body names, else the next one."""
+    """Create a subscription that begins with the message the body names, else with the next one."""
     if not topic.is_persistent:
         raise RestError(
             400, "Create subscription on non-persistent topic can only be done through client"
@@ -77,6 +78,8 @@ async def create_subscription(request: Request, topic: TopicArg, services: Servi
     body = await object_body(request)
     start = ResetPosition.parse(body) if body is not None else None
     properties = _shown(_texts(body.get("properties"))) if body is not None else {}
+    # Of each partition: whether it had the subscription already. Where some had, the others get it
+    # all the same before the request is refused.
     is_known = []
 
     async def create(part: TopicName) -> None:
@@ -100,7 +103,7 @@ async def create_subscription(request: Request, topic: TopicArg, services: Servi
 
 @router.delete("/subscription/{subscription}", dependencies=ADMINISTER)
 async def delete_subscription(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Forget a subscription; ``force`` closes its consumers first."""
+    """Delete a subscription; ``force`` disconnects its consumers first."""
     force = flag(request, "force")
 
     async def delete(loaded: Topic, subscription: Subscription) -> None:
@@ -117,12 +120,12 @@ async def delete_subscription(request: Request, topic: TopicArg, services: Servi
     return no_content()
 
 
-# Moving on
+# Moving forward
 
 
 @router.post("/subscription/{subscription}/skip/{count}", dependencies=ADMINISTER)
 async def skip_messages(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Pass so many entries."""
+    """Skip so many entries."""
     count = integer_in_path(request, "count")
     await refuse_partitioned(services, topic, "Skip messages on a partitioned topic is not allowed")
     return await _of_one(
@@ -132,7 +135,7 @@ async def skip_messages(request: Request, topic: TopicArg, services: ServicesArg
 
 @router.post("/subscription/{subscription}/skip_all", dependencies=ADMINISTER)
 async def skip_all_messages(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Pass all there is now."""
+    """Skip all messages."""
     await _of_every_partition(
         request, services, topic, lambda _, subscription: subscription.skipping.everything()
     )
@@ -141,7 +144,7 @@ async def skip_all_messages(request: Request, topic: TopicArg, services: Service
 
 @router.post("/subscription/{subscription}/expireMessages/{seconds}", dependencies=ADMINISTER)
 async def expire_by_time(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Pass what is older than so many seconds."""
+    """Skip messages that are older than so many seconds."""
     seconds = integer_in_path(request, "seconds")
 
     async def expire(loaded: Topic, subscription: Subscription) -> None:
@@ -153,7 +156,7 @@ async def expire_by_time(request: Request, topic: TopicArg, services: ServicesAr
 
 @router.post("/all_subscription/expireMessages/{seconds}", dependencies=ADMINISTER)
 async def expire_for_all(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """The same for every subscription."""
+    """Skip messages that are older than so many seconds, of every subscription."""
     seconds = integer_in_path(request, "seconds")
 
     async def expire(part: TopicName) -> None:
@@ -167,7 +170,7 @@ async def expire_for_all(request: Request, topic: TopicArg, services: ServicesAr
 
 @router.post("/subscription/{subscription}/expireMessages", dependencies=ADMINISTER)
 async def expire_by_position(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Pass everything up to a position."""
+    """Skip all messages up to a position."""
     upto = await _position(request)
     await refuse_partitioned(
         services, topic, "Expire message at position is not supported for partitioned-topic"
@@ -195,12 +198,12 @@ def _not_issued(what: str, loaded: Topic, subscription: Subscription) -> RestErr
     return RestError(409, reason + EXPIRED_IN_PART if what == "timestamp" else reason)
 
 
-# Moving anywhere
+# Moving in either direction
 
 
 @router.post("/subscription/{subscription}/resetcursor/{timestamp}", dependencies=ADMINISTER)
 async def reset_to_time(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Begin again with what was published at that time (Unix, ms) or later."""
+    """Go on with the first message that was published at that time (Unix, ms) or later."""
     time_ms = integer_in_path(request, "timestamp")
     await _of_every_partition(
         request, services, topic, lambda _, subscription: subscription.seek_time(time_ms)
@@ -210,7 +213,7 @@ async def reset_to_time(request: Request, topic: TopicArg, services: ServicesArg
 
 @router.post("/subscription/{subscription}/resetcursor", dependencies=ADMINISTER)
 async def reset_to_position(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Begin again with a message, or (``excluded``) behind it."""
+    """Go on with a message, or (``excluded``) with the one after it."""
     target = await _position(request)
     await refuse_partitioned(
         services, topic, "Reset-cursor at position is not allowed for partitioned-topic"
@@ -229,7 +232,7 @@ async def reset_to_position(request: Request, topic: TopicArg, services: Service
 
 @router.get("/subscription/{subscription}/properties", dependencies=READ)
 async def get_properties(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """What its makers noted of it."""
+    """The properties that its creators have set."""
 
     async def shown(_: Topic, subscription: Subscription) -> dict[str, str]:
         return _shown(subscription.cursor.properties)
@@ -240,31 +243,34 @@ async def get_properties(request: Request, topic: TopicArg, services: ServicesAr
 
 @router.put("/subscription/{subscription}/properties", dependencies=ADMINISTER)
 async def set_properties(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Note this instead of what was noted."""
+    """Replace the properties that its creators have set."""
     properties = _shown(await text_map_body(request))
 
-    async def relabel(_: Topic, subscription: Subscription) -> None:
+    async def replace(_: Topic, subscription: Subscription) -> None:
         cursor = subscription.cursor
         await cursor.change_properties(properties, remove=tuple(_shown(cursor.properties)))
 
-    await _of_every_partition(request, services, topic, relabel)
+    await _of_every_partition(request, services, topic, replace)
     return no_content()
 
 
-# What they share
+# Common to these calls
 
 
 async def _of_every_partition(
     request: Request, services: Services, topic: TopicName, work: Work
 ) -> list[object]:
+    """Do ``work`` to the subscription in the path, of the topic or of each of its partitions."""
     on_topic = _on_subscription(request, services, work)
     try:
         return await to_each_partition(request, services, topic, on_topic)
     except SubscriptionNotFound as error:
+        # The client named the topic as a whole, not the partition that lacks it.
         raise SubscriptionNotFound(error.subscription, str(topic)) from None
 
 
 async def _of_one(request: Request, services: Services, topic: TopicName, work: Work) -> Response:
+    """Do ``work`` to the subscription in the path, of a topic that is not partitioned."""
     await to_one_topic(request, services, topic, _on_subscription(request, services, work))
     return no_content()
 
@@ -272,7 +278,7 @@ async def _of_one(request: Request, services: Services, topic: TopicName, work: 
 def _on_subscription(
     request: Request, services: Services, work: Work
 ) -> Callable[[TopicName], Awaitable[object]]:
-    """``work`` on the subscription in the path, given the name of its topic."""
+    """``work`` on the subscription in the path, as a function of the topic's name."""
     name = path_value(request, "subscription")
 
     async def on_topic(part: TopicName) -> object:
@@ -283,6 +289,7 @@ def _on_subscription(
 
 
 async def _position(request: Request) -> ResetPosition:
+    """The message that the body names. Raises ``RestError`` 400."""
     body = await object_body(request)
     if body is None:
         raise RestError(400, "The body should name a message: ledgerId and entryId")
@@ -296,7 +303,7 @@ def _texts(properties: object) -> dict[str, str]:
 
 
 def _shown(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that are their makers', not the broker's own: these nobody may see or set."""
+    """The properties that users may see and set: the broker's own are left out."""
     return {
         name: value for name, value in properties.items() if not name.startswith(INTERNAL_PROPERTY)
     }

@@ -1,7 +1,8 @@
-"""``…/{topic}/replication``: the policies of a single topic, which go before its namespace's.
+"""``…/{topic}/replication``: the policies of a single topic, which count before its namespace's.
 
-What topics say stands in the topic ``__change_events`` of their namespace; the broker that serves a
-topic reads it all, and changes it. A partitioned topic says one thing for all its partitions.
+They are stored in the namespace's topic ``__change_events`` (``geminga_broker.topic_policies``).
+Only the broker that owns a topic changes them, so that no change overwrites another; a partitioned
+topic has the same policies for all partitions, and the owner of the first one changes them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ NOT_LOCAL = "Can not remove local cluster from the topic-level replication clust
 async def get_topic_replication_clusters(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
-    """The clusters that the topic says it is in, nothing where it does not say; with ``applied``
-    those that hold."""
+    """The clusters of the topic's own policies, nothing where they are not set; with ``applied``
+    those that count."""
     await bring_to_owner(request, services, topic)
     clusters: Sequence[str] | None
     if flag(request, "applied"):
@@ -56,8 +57,8 @@ async def set_topic_replication_clusters(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
     """Replicate this topic to these clusters from now on, and to no other. This cluster has to be
-    among them; the others need not replicate the topic back. A partitioned topic is made there
-    first, and refused where another one has its name."""
+    among them; the others need not replicate the topic back. A partitioned topic is created there
+    first; the request fails where another topic has its name."""
     await bring_to_owner(request, services, topic)
     clusters = tuple(dict.fromkeys(await clusters_body(request)))
     if services.cluster not in clusters:
@@ -68,7 +69,7 @@ async def set_topic_replication_clusters(
         with refusals_of_remotes():
             await services.remote_topics.create_in_each(topic, partitions, others)
     await services.topic_policies.change(
-        topic, lambda said: replace(said, replication_clusters=clusters)
+        topic, lambda policies: replace(policies, replication_clusters=clusters)
     )
     return no_content()
 
@@ -77,17 +78,17 @@ async def set_topic_replication_clusters(
 async def remove_topic_replication_clusters(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
-    """Have the topic replicated as its namespace is."""
+    """Remove the topic's own policy: it is replicated as its namespace is."""
     await bring_to_owner(request, services, topic)
     await services.topic_policies.change(
-        topic, lambda said: replace(said, replication_clusters=None)
+        topic, lambda policies: replace(policies, replication_clusters=None)
     )
     return no_content()
 
 
 async def bring_to_owner(request: Request, services: Services, topic: TopicName) -> None:
-    """Return if this broker is to say, and to change, what ``topic`` says: of a partitioned topic,
-    the one that serves its first partition.
+    """Return if this broker is the one to read and change the policies of ``topic``: its owner, or
+    that of the first partition.
 
     Raises ``RestError`` 412 for a partition, ``TopicNotFound``, ``NamespaceNotFound``,
     ``ServedElsewhere``.

@@ -1,6 +1,6 @@
-"""``/admin/v2/persistent`` and ``/non-persistent``: which topics there are; create, delete.
+"""``/admin/v2/persistent`` and ``/non-persistent``: list, create and delete topics.
 
-Partitioned topics as such are in ``partitions``, stats in ``topic_stats``.
+Calls about partitioned topics as a whole are in ``partitions``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}")
 
 @router.get("", dependencies=[on_namespace(Action.READ)])
 async def list_topics(request: Request, namespace: NamespaceArg, services: ServicesArg) -> Response:
-    """The namespace's topics, partitions one by one; with ``bundle`` those of one bundle."""
+    """The namespace's topics, each partition by itself; with ``bundle`` those of one bundle."""
     await require_namespace(services, namespace)
     ring = await services.ownership.ring_of(namespace)
     topics = await topics_of(services, ring, path_value(request, "domain"))
@@ -68,10 +68,10 @@ async def list_partitioned_topics(
 async def list_topics_of_bundle(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """The non-persistent topics that this broker has of a bundle: other brokers ask for them."""
+    """The non-persistent topics of a bundle that this broker has loaded, for other brokers."""
     await require_namespace(services, namespace)
     lower, _, upper = path_value(request, "bundle").partition("_")
-    # The hashes alone count: a namespace that is being deleted has no ring any more.
+    # Only the hashes are compared: a namespace that is being deleted has no ring any more.
     hashes = Bundle(namespace, parse_boundary(lower), parse_boundary(upper))
     topics = services.broker.non_persistent_topics(namespace)
     return names_answer(request, [topic for topic in topics if hashes.covers(topic.hash)])
@@ -79,11 +79,26 @@ async def list_topics_of_bundle(
 
 @router.put("/{topic}", dependencies=[on_topic(Action.ADMINISTER)])
 async def create_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Create a topic that is not partitioned, or one missing partition."""
+    """Create a topic that is not partitioned, or a missing partition."""
     properties = await text_map_body(request)
     await policies_here(services, topic)
     await serve_here(request, services, topic)
-    await _check_partition_name(services, topic)
+    # A name of a partition is for partitions only: a topic of that name could not be told apart.
+    if topic.partition_index >= 0:
+        partitions = await services.partitioned_topics.partitions(topic.base)
+        refused = f'Can\'t create topic {topic.local} with "-partition-" followed by '
+        if partitions == 0:
+            raise RestError(
+                412,
+                f"{refused}numeric value if there isn't a partitioned topic {topic.base.local} "
+                "created.",
+            )
+        if topic.partition_index >= partitions:
+            raise RestError(
+                412,
+                f"{refused}a number smaller than number of partition of partitioned topic "
+                f"{topic.base.local}",
+            )
     if await services.partitioned_topics.partitions(topic):
         raise TopicExists(str(topic))
     await services.broker.create_topic(topic, properties)
@@ -92,7 +107,7 @@ async def create_topic(request: Request, topic: TopicArg, services: ServicesArg)
 
 @router.delete("/{topic}", dependencies=[on_topic(Action.ADMINISTER)])
 async def delete_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
-    """Delete a topic, or one partition; ``force`` disconnects who uses it."""
+    """Delete a topic, or one partition; ``force`` disconnects its clients first."""
     try:
         await serve_here(request, services, topic)
         if await services.partitioned_topics.partitions(topic):
@@ -103,46 +118,26 @@ async def delete_topic(request: Request, topic: TopicArg, services: ServicesArg)
             )
         await services.broker.delete_topic(topic, force=flag(request, "force"))
     except (TopicNotFound, NamespaceNotFound):
-        # A non-persistent topic that nobody uses is as good as deleted.
+        # A non-persistent topic that is not loaded does not exist: it counts as deleted.
         if topic.is_persistent:
             raise TopicNotFound(str(topic)) from None
     return no_content()
 
 
 async def require_namespace(services: Services, namespace: NamespaceName) -> None:
-    """Raise ``RestError`` 404, in the words of the calls about namespaces."""
+    """Raise ``RestError`` 404, with the text of the calls about namespaces."""
     if not await services.namespaces.exists(namespace):
         raise RestError(404, "Namespace does not exist")
 
 
 async def topics_of(services: Services, ring: BundleRing, domain: str) -> list[TopicName]:
-    """The topics of that domain of the ring's namespace, partitions one by one."""
+    """The topics of the ring's namespace in that domain, each partition by itself."""
     if domain == "persistent":
         return await services.persistent_topics.names(ring.bundles[0].namespace)
     return await services.non_persistent_topics.of(ring)
 
 
 def names_answer(request: Request, topics: Iterable[TopicName]) -> Response:
-    """Full names; Pulsar's own only with ``includeSystemTopic``."""
+    """Answer full names; system topics only with ``includeSystemTopic``."""
     with_system = flag(request, "includeSystemTopic")
     return Json([str(topic) for topic in topics if with_system or not is_system_topic(topic)])
-
-
-async def _check_partition_name(services: Services, topic: TopicName) -> None:
-    """Raise ``RestError`` 412 for a name of a partition that does not belong to any topic."""
-    if topic.partition_index < 0:
-        return
-    partitions = await services.partitioned_topics.partitions(topic.base)
-    refused = f'Can\'t create topic {topic.local} with "-partition-" followed by '
-    if partitions == 0:
-        raise RestError(
-            412,
-            f"{refused}numeric value if there isn't a partitioned topic {topic.base.local} "
-            "created.",
-        )
-    if topic.partition_index >= partitions:
-        raise RestError(
-            412,
-            f"{refused}a number smaller than number of partition of partitioned topic "
-            f"{topic.base.local}",
-        )

@@ -16,7 +16,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
 from tests.unit.geminga_broker.clients_and_logs import publish as publish_batches
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
-from geminga_broker.admin.documents.topic_stats import (
+from geminga_broker.admin.documents.subscription_stats import (
     SubscriptionStats,
     new_consumer_stats,
     new_subscription_stats,
