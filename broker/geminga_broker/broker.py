@@ -13,9 +13,9 @@ from functools import partial
 from random import Random
 
 from geminga import Client, Opening, connect
+from geminga_broker.admin.administration import Administration
 from geminga_broker.admin.bundle_calls import BundleCalls
-from geminga_broker.admin.facade import Services
-from geminga_broker.administration import Administration
+from geminga_broker.admin.services import Services
 from geminga_broker.config import BrokerConfig
 from geminga_broker.discovery import Discovery
 from geminga_broker.health import HealthCheck
@@ -252,7 +252,7 @@ class Broker(Service):
     def _make_reports(self, usage: Usage | None) -> None:
         """What is reported of the broker: its health, its metrics, its registration with its load;
         and what the REST side does with topics."""
-        health = HealthCheck(self.topics, self._clock, self.address.broker_id)
+        self._health = HealthCheck(self.topics, self._clock, self.address.broker_id)
         self.metrics = BrokerMetrics(
             self._clock,
             topics=self.topics,
@@ -260,7 +260,7 @@ class Broker(Service):
             cache=self._cache,
             ledger_counters=self.ledgers.counters,
             sessions=self._context,
-            health=health,
+            health=self._health,
             ownership=self.ownership,
             usage=usage,
             load_counts=self.load_manager.counts,
@@ -275,9 +275,7 @@ class Broker(Service):
             former_broker_ids=self.config.former_broker_ids,
             reports=self.config.load_reports,
         )
-        self.administration = Administration(
-            self.topics, self.ledgers, self.ownership, health, self.metrics
-        )
+        self.administration = Administration(self.topics, self.ledgers, self.ownership)
 
     # Opening
 
@@ -407,7 +405,9 @@ class Broker(Service):
 
     async def check_health(self) -> None:
         """Publish one message and read it back. Raises what went wrong."""
-        await self.administration.check_health()
+        # This acquires the bundle of the health check's topic, if no broker owns it.
+        await self.ownership.owner(self._health.topic)
+        await self._health.run()
 
     def services(self, configuration: Mapping[str, str] | None = None) -> Services:
         """Everything the REST side works on; ``configuration`` has the settings that it shows."""
@@ -415,6 +415,8 @@ class Broker(Service):
             cluster=self.config.cluster,
             version=PULSAR_VERSION,
             broker=self.administration,
+            metrics_text=self.metrics.text,
+            check_health=self.check_health,
             clusters=self.clusters,
             tenants=self.tenants,
             namespaces=self.namespaces,

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from geminga_broker.admin.facade import StatsQuery
+from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.errors import PackageError

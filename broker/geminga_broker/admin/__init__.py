@@ -2,8 +2,8 @@
 
 In reading order:
 
-- ``facade`` says what the REST side needs of the rest of the broker: ``BrokerFacade`` for the
-  topics of this broker, ``Services`` for everything.
+- ``services`` has everything that the REST side works on; ``administration`` is what it does with
+  the topics of this broker.
 - ``routes`` holds one router per resource, in folders of the cluster, of namespaces and of topics;
   ``app`` makes the ASGI application of them.
 - ``serving`` and ``peers`` bring a request to the brokers that can answer it: by a redirect, or by
@@ -14,6 +14,6 @@ In reading order:
 
 Paths, JSON and the texts of refusals are upstream's, byte for byte where clients compare them.
 Importing ``app`` or ``routes`` imports the web framework, which takes a third of a second: a broker
-does so once its binary port is open. ``facade``, ``bundle_calls``, ``documents`` and ``topics`` do
-not import it.
+does so once its binary port is open. ``services``, ``administration``, ``bundle_calls``,
+``documents`` and ``topics`` do not import it.
 """

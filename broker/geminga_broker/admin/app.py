@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.routes.cluster import (
     brokers,
     clusters,
@@ -29,6 +28,7 @@ from geminga_broker.admin.routes.topic import (
     topic_policies,
     topics,
 )
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.statuses import answer_error
 from geminga_server.authorization import Resource
 from geminga_server.http import AsgiApp, Receive, Scope, Send

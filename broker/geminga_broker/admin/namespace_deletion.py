@@ -20,9 +20,9 @@ from dataclasses import replace
 
 from fastapi import Request
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.peers import ask
 from geminga_broker.admin.routes.topic.topics import topics_of
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.serving import to_each, to_each_bundle
 from geminga_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
 from geminga_broker.ownership.bundles import Bundle, BundleRing

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from geminga_broker.admin.facade import Services
+from geminga_broker.admin.services import Services
 from geminga_broker.policies.levels import INT_MAX
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import json_body

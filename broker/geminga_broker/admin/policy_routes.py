@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar, cast
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import number_body
+from geminga_broker.admin.services import Services
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar.topic_names import NamespaceName

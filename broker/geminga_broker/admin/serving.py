@@ -15,9 +15,9 @@ from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import listener_of
 from geminga_broker.admin.peers import PARTITION_MISSING, ask, of_topic, raise_if_missing
+from geminga_broker.admin.services import Services
 from geminga_broker.errors import TopicNotFound
 from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.bundles import Bundle

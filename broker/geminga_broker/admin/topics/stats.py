@@ -6,6 +6,8 @@ entries is added apart (``add_earliest``), for requests that ask for it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from geminga_broker.admin.documents.subscription_stats import (
     ConsumerStats,
     SubscriptionStats,
@@ -21,7 +23,6 @@ from geminga_broker.admin.documents.topic_stats import (
     new_replicator_stats,
     new_topic_stats,
 )
-from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import Position
@@ -48,6 +49,19 @@ INTERNAL_PROPERTY = "#pulsar.internal."
 
 # What upstream shows as the publish time of the oldest message where there is no backlog.
 NO_BACKLOG = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StatsQuery:
+    """Which costly or long parts of topic stats are wanted (the query flags of ``…/stats``)."""
+
+    # Accepted, and without effect: backlogs are always precise.
+    precise_backlog: bool = False
+    subscription_backlog_size: bool = True
+    # Takes a read of one entry per subscription.
+    earliest_time_in_backlog: bool = False
+    exclude_publishers: bool = False
+    exclude_consumers: bool = False
 
 
 def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStats:

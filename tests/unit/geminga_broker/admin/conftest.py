@@ -15,6 +15,7 @@ from tests.unit.geminga.fake_network import FakeNetwork
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 from tests.unit.geminga_broker.replication.far_rest import FarRest
 
+from geminga_broker.admin.administration import Administration
 from geminga_broker.admin.app import create_app
 from geminga_broker.admin.bundle_calls import BundleCalls
 from geminga_broker.admin.documents.internal_stats import Document
@@ -27,7 +28,8 @@ from geminga_broker.admin.documents.topic_stats import (
     new_publisher_stats,
     new_topic_stats,
 )
-from geminga_broker.admin.facade import Services, StatsQuery
+from geminga_broker.admin.services import Services
+from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_broker.compaction.errors import CompactionRunning
 from geminga_broker.compaction.report import CompactionReport, CompactionStatus
 from geminga_broker.errors import (
@@ -91,7 +93,7 @@ PUBLIC_DEFAULT = NamespaceName("public", "default")
 
 @dataclass
 class RememberingBroker:
-    """A ``BrokerFacade`` that serves no message; some topics are busy, and it may be unhealthy."""
+    """An ``Administration`` that serves no message; topics may be busy, and it may be unhealthy."""
 
     coordination: Coordination
     volatile: set[TopicName] = field(default_factory=set)
@@ -313,7 +315,9 @@ async def services(
         yield Services(
             cluster="standalone",
             version="4.0.6",
-            broker=broker,
+            broker=cast(Administration, broker),
+            metrics_text=broker.metrics_text,
+            check_health=broker.check_health,
             clusters=clusters,
             tenants=tenants,
             namespaces=namespaces,
@@ -375,7 +379,7 @@ async def rival(
     async with Ownership(other, namespaces, address) as ownership, brokers:
         own = replace(
             services,
-            broker=rival_broker,
+            broker=cast(Administration, rival_broker),
             non_persistent_topics=non_persistent_topics_of(ownership, rival_broker, calls),
             namespaces=namespaces,
             ownership=ownership,

@@ -10,7 +10,6 @@ import pytest
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.policy_routes import (
     AnyPolicies,
     NamespaceLevel,
@@ -19,6 +18,7 @@ from geminga_broker.admin.policy_routes import (
     policy_router,
 )
 from geminga_broker.admin.routes.namespace.policies import TABLE
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.statuses import answer_error
 from geminga_protocol.records.namespaces import DispatchRate, Policies, RetentionPolicies
 from geminga_protocol.records.topic_policies import TopicPolicies

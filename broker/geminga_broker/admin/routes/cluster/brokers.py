@@ -45,7 +45,7 @@ async def check_health(request: Request, services: ServicesArg) -> Response:
         raise RestError(404, f"Unknown topic version {version}")
     try:
         async with asyncio.timeout(HEALTH_TIMEOUT_S):
-            await services.broker.check_health()
+            await services.check_health()
     except (GemingaError, TimeoutError) as error:
         log.warning("health check failed", extra={"why": repr(error)})
         raise RestError(503, f"Health check failed: {error!r}") from error

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.services import Services
 from geminga_server.authorization import Action
 from geminga_server.metrics import CONTENT_TYPE
 from geminga_server.rest.access import on_server
@@ -34,7 +34,7 @@ async def get_metrics(services: ServicesArg) -> Response:
 
 async def _text(services: Services) -> AsyncIterator[bytes]:
     address = services.ownership.address
-    pieces = services.broker.metrics_text(
+    pieces = services.metrics_text(
         cluster=services.cluster,
         version=services.version,
         host=address.broker_id.rpartition(":")[0],

@@ -7,9 +7,9 @@ from contextlib import suppress
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.namespace_deletion import delete_with_topics
 from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.services import Services
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
 from geminga_protocol.pulsar.topic_names import is_entity_name
 from geminga_protocol.records.json_records import of_document

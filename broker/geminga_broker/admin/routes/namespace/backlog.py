@@ -13,10 +13,10 @@ from contextlib import suppress
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.namespace.namespaces import bundle_in
 from geminga_broker.admin.routes.topic.topics import require_namespace
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.serving import to_each, to_each_bundle
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
 from geminga_broker.ownership.bundles import Bundle

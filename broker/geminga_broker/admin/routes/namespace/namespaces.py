@@ -13,7 +13,6 @@ from dataclasses import replace
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.namespace_deletion import (
     delete_with_topics,
     delete_without_topics,
@@ -23,6 +22,7 @@ from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.peers import ask
 from geminga_broker.admin.routes.namespace.replication import check_tenant_allows
 from geminga_broker.admin.routes.topic.topics import names_answer, require_namespace, topics_of
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.serving import elsewhere, to_each_bundle
 from geminga_broker.ownership.address import Standing
 from geminga_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary

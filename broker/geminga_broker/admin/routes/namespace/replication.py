@@ -10,9 +10,9 @@ from dataclasses import replace
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.policy_routes import change_policies, policies_of
+from geminga_broker.admin.services import Services
 from geminga_broker.policies.levels import nearest
 from geminga_broker.replication.errors import PartitionsDiffer, RemoteRefused, ReplicationError
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName

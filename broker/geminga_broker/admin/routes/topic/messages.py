@@ -13,9 +13,9 @@ from geminga_broker.admin.documents.message import (
     message_headers,
     message_id,
 )
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.reset_position import ResetPosition
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.serving import (
     explain_missing,
     policies_here,

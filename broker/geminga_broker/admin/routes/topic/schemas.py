@@ -13,9 +13,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.topic.topics import require_namespace
+from geminga_broker.admin.services import Services
 from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.schemas.errors import InvalidSchema
 from geminga_broker.schemas.judging.definitions import (

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from geminga_broker.admin.documents.aggregation import aggregate
 from geminga_broker.admin.documents.topic_stats import TopicStats, as_json
-from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.serving import (
     explain_missing,
@@ -17,6 +16,7 @@ from geminga_broker.admin.serving import (
     partitioned,
     serve_here,
 )
+from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_broker.errors import TopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from geminga_broker.admin.documents.internal_stats import Document, log_info
 from geminga_broker.admin.documents.message import message_id
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.serving import (
     explain_missing,
     of_each_partition,

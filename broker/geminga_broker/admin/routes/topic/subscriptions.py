@@ -13,9 +13,9 @@ from typing import cast
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.reset_position import ResetPosition
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.serving import (
     refuse_partitioned,
     to_each_partition,

@@ -13,7 +13,6 @@ from dataclasses import replace
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.namespace.replication import (
     check_clusters,
@@ -22,6 +21,7 @@ from geminga_broker.admin.routes.namespace.replication import (
     other_clusters,
     refusals_of_remotes,
 )
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.serving import policies_here, serve_here
 from geminga_broker.errors import TopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName

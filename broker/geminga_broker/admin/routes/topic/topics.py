@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request
 from starlette.convertors import register_url_convertor
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.serving import policies_here, serve_here
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.ownership.bundles import Bundle, BundleRing, parse_boundary

@@ -21,8 +21,7 @@ from geminga_broker.admin.documents.subscription_stats import (
     new_consumer_stats,
     new_subscription_stats,
 )
-from geminga_broker.admin.facade import StatsQuery
-from geminga_broker.admin.topics.stats import add_earliest, add_key_shared, topic_stats
+from geminga_broker.admin.topics.stats import StatsQuery, add_earliest, add_key_shared, topic_stats
 from geminga_broker.metrics.collector import topic_snapshot
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.distribution.hash_ring import HASHES

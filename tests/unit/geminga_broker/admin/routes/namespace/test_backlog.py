@@ -8,7 +8,7 @@ import httpx
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, publish
 
-from geminga_broker.admin.facade import Services
+from geminga_broker.admin.services import Services
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.unit.geminga_broker.admin.conftest import MemoryCalls
 
-from geminga_broker.admin.facade import Services
+from geminga_broker.admin.services import Services
 from geminga_broker.ownership.ownership import Ownership
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import BundlesData, LocalPolicies

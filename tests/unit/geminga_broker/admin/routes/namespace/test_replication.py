@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.unit.geminga_broker.replication.far_rest import FarRest
 
-from geminga_broker.admin.facade import Services
+from geminga_broker.admin.services import Services
 from geminga_broker.errors import TopicReplicated
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.clusters import ClusterData

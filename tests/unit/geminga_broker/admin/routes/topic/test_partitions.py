@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from geminga_broker.admin.facade import Services
+from geminga_broker.admin.services import Services
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from geminga_broker.admin.facade import StatsQuery
+from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_broker.ownership.ownership import Ownership
 from geminga_protocol.pulsar.topic_names import TopicName
 

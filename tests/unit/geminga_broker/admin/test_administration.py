@@ -9,10 +9,12 @@ from dataclasses import replace
 import httpx
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, maintain, producer_of
+from tests.unit.geminga_broker.conftest import initialized_broker
 from tests.unit.geminga_broker.sessions.stand_ins import context_over
+from tests.unit.geminga_broker.stand_ins import MemoryNetwork
 
+from geminga_broker.admin.administration import Administration
 from geminga_broker.admin.app import create_app
-from geminga_broker.administration import Administration
 from geminga_broker.broker import Broker
 from geminga_broker.errors import NotAllowed
 from geminga_broker.health import HealthCheck
@@ -27,10 +29,17 @@ from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 
 HOUR_S = 3600
 TOPICS = "/admin/v2/non-persistent/public/default"
+
+
+@pytest.fixture
+async def broker(coordination: Coordination, network: MemoryNetwork) -> Broker:
+    """A real one, in place of that of the other tests of the REST side."""
+    return await initialized_broker(coordination, network)
 
 
 @pytest.fixture
@@ -92,8 +101,8 @@ async def storing_client(
         health=health,
         ownership=broker.ownership,
     )
-    administration = Administration(topics, broker.ledgers, broker.ownership, health, metrics)
-    app = create_app(replace(broker.services(), broker=administration))
+    administration = Administration(topics, broker.ledgers, broker.ownership)
+    app = create_app(replace(broker.services(), broker=administration, metrics_text=metrics.text))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
         yield client

@@ -1,24 +1,21 @@
-"""What the REST side has the broker do with its topics: ``BrokerFacade`` over the topic directory.
+"""What the REST side does with the topics of this broker.
 
-Callers have made sure that this broker owns the bundle of each topic. The docstrings of
-``admin.facade`` say what each method promises.
+Callers have made sure that this broker owns the bundle of each topic (``serving``). A topic that
+exists and is not loaded is loaded, unless a method says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.topic_stats import TopicStats
-from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.admin.topics.internal_stats import internal_stats
-from geminga_broker.admin.topics.stats import add_earliest, topic_stats
+from geminga_broker.admin.topics.stats import StatsQuery, add_earliest, topic_stats
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.errors import NotAllowed, TopicNotFound
-from geminga_broker.health import HealthCheck
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
@@ -37,25 +34,24 @@ class Administration:
         topics: TopicDirectory,
         ledgers: Ledgers,
         ownership: Ownership,
-        health: HealthCheck,
-        metrics: BrokerMetrics,
     ) -> None:
         self._topics = topics
         self._ledgers = ledgers
         self._ownership = ownership
-        self._health = health
-        self._metrics = metrics
 
     async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
-        """Create one topic or one partition."""
+        """Create one topic or one partition. Raises ``TopicExists``."""
         await self._topics.create(topic, properties)
 
     async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
-        """Delete a topic with its ledgers."""
+        """Delete a topic with its ledgers; ``force`` closes producers and consumers first.
+
+        Raises ``TopicNotFound``, ``TopicReplicated``, ``TopicBusy``.
+        """
         await self._topics.delete(topic, force=force)
 
     async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
-        """The stats of a topic."""
+        """The stats of a topic. Raises ``TopicNotFound``."""
         loaded = await self._topics.get(topic, create=False)
         stats = topic_stats(loaded, query, self._ownership.address.broker_id)
         if query.earliest_time_in_backlog and loaded.keeps_messages:
@@ -63,7 +59,8 @@ class Administration:
         return stats
 
     async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
-        """The ledgers and cursors of a topic."""
+        """The ledgers and cursors of a topic, ``with_metadata`` with the stored metadata of each
+        ledger. Raises ``TopicNotFound``."""
         loaded = await self._topics.get(topic, create=False)
         compaction = loaded.find(TopicCompaction)
         if compaction is None:
@@ -77,46 +74,55 @@ class Administration:
         return internal_stats(loaded, metadata, compacted)
 
     async def unload_topic(self, topic: TopicName) -> None:
-        """Close a topic, if it is loaded."""
+        """Close a topic if it is loaded; its clients look it up again. Raises ``TopicNotFound``."""
         if not await self._topics.exists(topic):
             raise TopicNotFound(str(topic))
         await self._topics.unload(topic)
 
     async def trim_topic(self, topic: TopicName) -> None:
-        """Delete the ledgers that are acknowledged and not retained."""
+        """Delete the ledgers of a persistent topic that are acknowledged and not retained. Raises
+        ``TopicNotFound``."""
         await (await self.persistent_topic(topic)).managed_ledger.trim()
 
     async def truncate_topic(self, topic: TopicName) -> None:
-        """Delete all messages."""
+        """Delete all messages of a persistent topic. Raises ``TopicNotFound``."""
         await (await self.persistent_topic(topic)).truncate()
 
     async def compact_topic(self, topic: TopicName) -> None:
-        """Start the compaction of a topic."""
+        """Start the compaction of a persistent topic. Raises ``TopicNotFound``,
+        ``CompactionRunning``."""
         await (await self.persistent_topic(topic)).part(TopicCompaction).trigger()
 
     async def compaction_report(self, topic: TopicName) -> CompactionReport:
-        """The outcome of a topic's last compaction."""
+        """The outcome of a topic's last compaction. Raises ``TopicNotFound``."""
         return (await self.persistent_topic(topic)).part(TopicCompaction).report
 
     async def terminate_topic(self, topic: TopicName) -> Position:
-        """Terminate a topic; returns the position of its last message."""
+        """Terminate a persistent topic: it takes no more messages. Returns the position of its
+        last one. Raises ``TopicNotFound``."""
         return await (await self.persistent_topic(topic)).terminate()
 
     async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> Topic:
-        """A persistent topic itself."""
+        """A persistent topic itself, with ``create`` created if it does not exist: for requests
+        about its subscriptions and its messages. Raises ``TopicNotFound``, ``NotAllowed`` for a
+        non-persistent topic."""
         loaded = await self._topics.get(topic, create=create)
         if not loaded.keeps_messages:
             raise NotAllowed(f"{topic} keeps no messages")
         return loaded
 
     async def subscription_names(self, topic: TopicName) -> list[str]:
-        """The names of the subscriptions of a topic."""
+        """The names of the subscriptions of a topic. Raises ``TopicNotFound``."""
         if not await self._topics.exists(topic):
             raise TopicNotFound(str(topic))
         return list((await self._topics.get(topic, create=False)).subscriptions)
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
-        """Give ``target`` the durable subscriptions of ``source``; False where that is missing."""
+        """Give the new partition ``target`` the durable subscriptions of an older one, from its
+        first message on. False where there is no ``source``.
+
+        Raises ``TopicNotFound`` where there is no ``target``.
+        """
         try:
             known = await self._topics.get(source, create=False)
         except TopicNotFound:
@@ -130,7 +136,8 @@ class Administration:
         return True
 
     async def delete_doomed_topic(self, topic: TopicName) -> None:
-        """Delete a topic of a namespace that is marked as deleted."""
+        """Delete a topic, by force, of a namespace that is marked as deleted, in a bundle that this
+        broker owned when it was marked. Raises ``TopicNotFound``."""
         await self._topics.delete_doomed(topic)
 
     async def topics_settled(self, namespace: NamespaceName) -> None:
@@ -138,15 +145,5 @@ class Administration:
         await self._topics.settled(namespace)
 
     def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
-        """The non-persistent topics of a namespace that are loaded here."""
+        """The non-persistent topics of a namespace that are loaded, partitions included."""
         return self._topics.non_persistent_in(namespace)
-
-    def metrics_text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
-        """The text of ``/metrics``, in pieces."""
-        return self._metrics.text(cluster=cluster, version=version, host=host)
-
-    async def check_health(self) -> None:
-        """Publish one message and read it back. Raises what went wrong."""
-        # This acquires the bundle of the broker's own topic, if no broker has it.
-        await self._ownership.owner(self._health.topic)
-        await self._health.run()
