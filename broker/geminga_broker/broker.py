@@ -165,6 +165,7 @@ class Broker(Service):
             self.namespaces,
             self.address,
             former_broker_ids=config.former_broker_ids,
+            # Where a bundle without an owner goes: by load, or evenly.
             placement=self.load_manager.placement if is_balanced else EvenlySpread(),
             view_brokers=lambda: self.brokers.view(),
             assign=self._bundle_calls.assign,
@@ -332,6 +333,7 @@ class Broker(Service):
         """Accept connections on the broker's own ports, and on those of its other listeners."""
         config = self.config
         for bind in config.binds:
+            # The process opens those of REST (``part``).
             if bind.is_web:
                 continue
             network = self._tls_network if bind.is_tls else self._network
@@ -387,6 +389,7 @@ class Broker(Service):
 
     async def _unload_lost(self) -> None:
         self._is_unload_due = False
+        # Bundles that are lost from here on start another task, as the flag is reset.
         await self.topics.unload_where(lambda topic: not self.ownership.owns(topic))
 
     async def _bundle_released(self, bundle: Bundle, successor: Successor) -> None:
@@ -395,6 +398,8 @@ class Broker(Service):
 
     async def _hand_on(self) -> None:
         self.topics.limit_closing()
+        # Each bundle is released to its next owner; what does not fit into the time is closed with
+        # the topics.
         await self.ownership.retire(self.config.hand_on_budget_s)
 
     def _close_connections(self) -> None:

@@ -126,6 +126,8 @@ class BrokerConfig(PartConfig):
     def __post_init__(self) -> None:
         if self.tls_only and not self.tls.is_on:
             raise ValueError("tls_only wants TLS, for which tls.certificate_file is missing")
+        # The broker's own TLS ports are left out without a certificate; those that are listed are
+        # an error.
         secured = next((each for each in self.listeners.binds if each.is_tls), None)
         if secured is not None and not self.tls.is_on:
             raise ValueError(
@@ -136,6 +138,7 @@ class BrokerConfig(PartConfig):
     @property
     def shared_zookeeper(self) -> str:
         """The hosts of the configuration store; empty where it is the cluster's own ZooKeeper."""
+        # Setting the cluster's own ZooKeeper is the same as setting none.
         hosts = zookeeper_hosts(self.configuration_store)
         return "" if hosts == self.zookeeper else hosts
 

@@ -64,6 +64,7 @@ def _optional(number: int | None) -> str:
 
 def _in_unit(value: object, unit: float) -> object:
     """A value in upstream's unit; a negative number means "no limit" in any unit."""
+    # Values that are no numbers have the unit 1.
     if unit == 1 or cast("float", value) < 0:
         return value
     return cast("float", value) / unit
@@ -71,6 +72,7 @@ def _in_unit(value: object, unit: float) -> object:
 
 def _text(value: object) -> str:
     """A value as Java prints it; a number without a fraction is printed as an integer."""
+    # Before numbers: a bool is an int, too.
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

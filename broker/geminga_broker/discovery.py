@@ -77,6 +77,7 @@ class Discovery:
         # raises if this cluster does not serve them.
         await self._ownership.peer_of(topic.namespace)
         if topic.partition_index < 0:
+            # A partition is not partitioned itself.
             partitions = await self._partitioned_topics.partitions(topic)
             if partitions:
                 return partitions
@@ -101,6 +102,7 @@ class Discovery:
         rule = await self._rule(topic)
         if topic.partition_index < 0:
             return rule.is_allowed
+        # None: the name only looks like that of a partition.
         record = await self._partitioned_topics.metadata(topic.base)
         if record is None:
             return rule.is_allowed and topic.is_persistent
@@ -115,6 +117,7 @@ class Discovery:
 
     async def _rule(self, topic: TopicName) -> AutoCreation:
         policies = await self._namespaces.policies(topic.namespace)
+        # Brokers need these, whatever the namespace says.
         if is_system_topic(topic):
             return ALWAYS
         return auto_creation(self.auto_creation, policies)

@@ -74,10 +74,12 @@ class WorkerProcess(Service):
         # answer on its control socket.
         supervised = (CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE)
         environment = {name: word for name, word in os.environ.items() if name not in supervised}
+        # Until the broker ends, which cancels this.
         while True:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "geminga_cli", "functions-worker", "--stop-with-input"),
                 *words,
+                # Never written to: its end is the end of this process.
                 stdin=asyncio.subprocess.PIPE,
                 env=environment,
             )

@@ -58,6 +58,8 @@ class HealthCheck:
             producer_name=f"health-check-{number}", sequence_id=0, publish_time=now_ms
         )
         text = f"health check {number} at {now_ms}".encode()
+        # Without a producer: the message takes the way of those that brokers publish themselves.
         position = await topic.publishing.internal.publish(encode_payload(metadata, text))
+        # Read from the log, not from a subscription: none is needed that way.
         if text not in await topic.managed_ledger.reader.read_one(position):
             raise StorageUnavailable(f"what is at {position} is not the message that was published")

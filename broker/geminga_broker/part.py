@@ -54,7 +54,7 @@ HEALTH_RETRY_S = 5.0
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
-    """Run a broker until it is told to stop; returns the process's exit code."""
+    """Run a broker until it is asked to stop; returns the process's exit code."""
     config = load_config(BrokerConfig, PART, file=file, flags=flags)
     require_distinct({f"--{name.replace('_', '-')}": port for name, port in config.ports.items()})
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
@@ -162,6 +162,7 @@ def settled(config: BrokerConfig, files: OpenFiles) -> BrokerConfig:
     Raises ``ServerStartError`` where a port is in use.
     """
     host = config.bind_address
+    # Fails at once where a listener's port is in use; these ports are never chosen.
     for bind in config.listeners.binds:
         free_port(bind.host, bind.port)
     ports = {name: free_port(host, port) for name, port in config.ports.items()}
@@ -211,6 +212,7 @@ async def wait_until_healthy(broker: Broker) -> None:
     """Retry until a message goes through, and log that."""
     while True:
         await asyncio.sleep(HEALTH_RETRY_S)
+        # Logged once, when it failed first.
         with suppress(GemingaError):
             await broker.check_health()
             log.info("messages go through")
@@ -227,6 +229,7 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
         "pulsar_tls": address.broker_url_tls,
         "web_tls": address.http_url_tls,
     }
+    # Those that the broker does not serve are empty.
     addresses = {purpose: url for purpose, url in addresses.items() if url}
     connections_max = broker.config.connections.connections_max
     log.info("broker serves", extra={**addresses, "connections_max": connections_max})

@@ -74,6 +74,8 @@ class PolicyFollower(Service):
     def _changed(self, namespace: NamespaceName | None) -> None:
         """Note that the policies of a namespace changed; None: those of all namespaces may have."""
         if namespace is None:
+            # None for each of them: of all topics. Notifications for single ones may have been
+            # missed, too.
             self._due.update(dict.fromkeys(self._in_use()))
         else:
             self.topics_changed(namespace, None)
@@ -118,6 +120,8 @@ class PolicyFollower(Service):
                 "policies not read",
                 extra={"namespace": str(namespace), "error": str(error), "retry_in_s": delay_s},
             )
+            # Due again, unless the namespace is not in use any more; a change that came meanwhile
+            # is merged.
             self.topics_changed(namespace, only)
             await asyncio.sleep(delay_s)
         else:

@@ -108,6 +108,7 @@ class ReplicatedTopics(Service):
 
         async def load(topic: TopicName) -> None:
             nonlocal is_done
+            # The bundle may have moved on, and clients may have had the topic loaded.
             if not self._ownership.owns(topic) or self._topics.find(topic) is not None:
                 return
             try:
@@ -128,6 +129,7 @@ class ReplicatedTopics(Service):
                 "replicated topics not found", extra={"bundle": str(bundle), "why": str(error)}
             )
             return bundle not in self._ownership.owned()
+        # The list is of the whole namespace.
         within = deque(topic for topic in topics if bundle.covers(topic.hash))
         await WorkPool(LOADS_AT_ONCE_MAX).run(load, within)
         return is_done
@@ -140,6 +142,7 @@ class ReplicatedTopics(Service):
             return []  # that of a broker's health check has no record, a deleted one no topics
         if not serves(self._policies.cluster, policies):
             return []
+        # Topics may be replicated by policies of their own.
         await self._policies.topics.ready(namespace)
         topics = await self._persistent_topics.names(namespace)
         return [t for t in topics if self._policies.resolve(t, policies).replication.remotes]

@@ -54,6 +54,7 @@ class Administration:
         """The stats of a topic. Raises ``TopicNotFound``."""
         loaded = await self._topics.get(topic, create=False)
         stats = topic_stats(loaded, query, self._ownership.address.broker_id)
+        # The only part of the stats that reads from bookies.
         if query.earliest_time_in_backlog and loaded.keeps_messages:
             await add_earliest(stats, loaded)
         return stats
@@ -64,6 +65,7 @@ class Administration:
         loaded = await self._topics.get(topic, create=False)
         compaction = loaded.find(TopicCompaction)
         if compaction is None:
+            # Only persistent topics have a part for compaction.
             return internal_stats(loaded, {})
         compacted = await compaction.view.ledger_stats()
         metadata: dict[int, LedgerMetadata] = {}
@@ -131,6 +133,7 @@ class Administration:
         stored = known.find(StoredSubscriptions)
         if stored is not None:
             for subscription in stored.subscriptions.values():
+                # Others go with their consumer, which the new partition does not have.
                 if subscription.cursor.is_durable:
                     await fresh.create_subscription(subscription.name, from_earliest=True)
         return True

@@ -35,6 +35,8 @@ from geminga_server.http import AsgiApp, Receive, Scope, Send
 from geminga_server.rest.access import Access
 from geminga_server.rest.app import make_app
 
+# In this order routes are tried, and stand on the API page: of the cluster, of namespaces, of
+# topics; then lookup, functions, metrics and the entrance page.
 ROUTERS = (
     clusters.router,
     tenants.router,
@@ -66,6 +68,7 @@ def answering_for(listener: str, app: AsgiApp) -> AsgiApp:
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        # ``parameters.listener_of`` reads it.
         scope.setdefault("state", {})["listener"] = listener
         await app(scope, receive, send)
 
@@ -81,5 +84,6 @@ def create_app(services: Services) -> FastAPI:
         access=Access(services.authorize, services.cluster, server),
         answer_error=answer_error,
     )
+    # Handlers get it as ``ServicesArg``.
     app.state.services = services
     return app

@@ -97,6 +97,7 @@ async def _delete_marked(
     is_gone = False
     try:
         await services.broker.topics_settled(namespace)
+        # Topics that were created between the deletion and the mark.
         left: list[TopicName] = []
         for topic in filter(chosen, await _topics(services, ring)):
             # Another broker may have acquired the bundle before the mark, and serves the topic.
@@ -106,6 +107,8 @@ async def _delete_marked(
         await _delete_each(services.broker.delete_doomed_topic, left)
         await services.broker.topics_settled(namespace)
         if not await _topics(services, ring):
+            # No topic is left: the bundles of this broker, then the records below the namespace,
+            # then its own.
             await services.ownership.unload_namespace(namespace)
             for domain in DOMAINS:
                 for topic in await services.partitioned_topics.names(namespace, domain):
@@ -119,6 +122,7 @@ async def _delete_marked(
         return False
     finally:
         if not is_gone:
+            # Also where the request was cancelled or failed: the namespace is served again.
             with suppress(NamespaceNotFound):
                 await _mark(services, namespace, deleted=False)
     return is_gone
@@ -144,6 +148,7 @@ async def _delete_topics(
         if owner.is_self:
             await services.broker.delete_topic(topic, force=True)
             return
+        # The owner deletes it by force, as this request does.
         path = f"/admin/v2/{topic.url_path}"
         try:
             await ask(

@@ -23,6 +23,7 @@ PARTITION_MISSING = "Topic partitions were not yet created"
 # The headers that are passed on: the credentials, and the type of the body.
 _FORWARDED = ("authorization", "content-type")
 _SUBSCRIPTION_MISSING = re.compile(r"Subscription (.*) not found for topic .*", re.DOTALL)
+# The index of the topic's name among the segments of a path.
 _TOPIC_SEGMENT = 6  # of /admin/v2/{domain}/{tenant}/{namespace}/{topic}/...
 
 
@@ -50,6 +51,7 @@ async def ask(
     Raises ``ServerUnreachable``, and ``RestError`` with the status and text of a refusal.
     """
     words = dict(parse_qsl(request.url.query, keep_blank_values=True) if query is None else query)
+    # The owner is asked as the one that decided, or was chosen: it must not pass the request on.
     words["authoritative"] = "true" if owner.is_authoritative else "false"
     headers = {name: request.headers[name] for name in _FORWARDED if name in request.headers}
     # The stream of a body can be read once: the handler did, and ``json_body`` has kept it.
@@ -74,6 +76,7 @@ def raise_if_missing(error: RestError, topic: TopicName) -> None:
         return
     if error.reason in (PARTITION_MISSING, str(TopicNotFound(str(topic)))):
         raise TopicNotFound(str(topic)) from error
+    # The name is in the text only.
     missing = _SUBSCRIPTION_MISSING.fullmatch(error.reason)
     if missing is not None:
         raise SubscriptionNotFound(missing[1], str(topic)) from error

@@ -37,6 +37,7 @@ NOT_SET = "Nothing where it is not set."
 TAKEN_AWAY = "Remove the policy: that of the next level counts, or the broker's setting."
 
 AnyPolicies = Policies | TopicPolicies
+# A record of upstream's that is kept as JSON, such as a rate or retention.
 RecordT = TypeVar("RecordT", bound=JsonRecord)
 Read = Callable[[Request], Awaitable[object]]
 """Reads the value that a request sets; None: no value. Raises ``RestError``, ``InvalidPolicy``."""
@@ -192,6 +193,8 @@ def policy_router(level: Level, rows: Iterable[PolicyRow]) -> APIRouter:
 def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> None:
     async def get(request: Request) -> Response:
         value = getattr(await level.policies(request), row.field)
+        # A field with several members: one is shown, unless the whole field is shown under another
+        # path.
         if isinstance(value, Mapping) and not served.shown_as:
             value = value.get(level.key(row, request))
         if value is None and row.in_force is not None:
@@ -202,6 +205,7 @@ def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> Non
         key = level.key(row, request)
         value = await (served.read or row.read)(request)
 
+        # Called with the record as it is now, and again where another request changed it meanwhile.
         def change(policies: AnyPolicies) -> AnyPolicies:
             if row.check is not None and value is not None:
                 row.check(policies, value, key or "")
@@ -217,6 +221,7 @@ def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> Non
         )
         return no_content()
 
+    # Three routes: get, set, and mostly delete.
     shown_as = served.shown_as or served.name
     titles = row.titles or (f"get {shown_as}", f"set {served.name}", f"delete {served.name}")
     routes = [
@@ -239,6 +244,7 @@ def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> Non
 def _with(policies: AnyPolicies, row: PolicyRow, key: str | None, value: object) -> AnyPolicies:
     """``policies`` in which the row's policy is ``value``, None: not set."""
     changed: dict[str, object] = {}
+    # Only namespaces have the older names.
     for field in (row.field, *(row.twins if isinstance(policies, Policies) else ())):
         if key is None:
             changed[field] = row.unset if value is None else value

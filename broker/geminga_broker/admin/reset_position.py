@@ -40,6 +40,7 @@ class ResetPosition:
         it is no batch.
         """
         ledger_id, entry_id = self.position
+        # It need not exist: seeking goes on to the next entry that does.
         behind = Position(ledger_id, entry_id + 1)
         if not batch_size or self.batch_index < 0:
             return (behind if self.is_excluded else self.position), ()
@@ -48,6 +49,7 @@ class ResetPosition:
             return self.position, ()
         if passed >= batch_size:
             return behind, ()
+        # The bits of the messages from that one on.
         return self.position, words_of_bits(((1 << batch_size) - 1) >> passed << passed)
 
 

@@ -48,6 +48,7 @@ async def serve_here(request: Request, services: Services, topic: TopicName) -> 
     Raises ``ServedElsewhere`` with this request's URL at the broker to ask, ``NamespaceNotFound``,
     ``ServedInOtherClusters``.
     """
+    # Acquires the bundle where it has no owner and is placed on this broker.
     owner = await owner_asked_for(request, services, topic)
     if not owner.is_self:
         raise ServedElsewhere(elsewhere(request, owner))
@@ -70,6 +71,8 @@ def elsewhere(request: Request, owner: Owner) -> str:
         for pair in parse_qsl(request.url.query, keep_blank_values=True)
         if pair[0] != "authoritative"
     ]
+    # Where the placement was decided, the next broker has to acquire the bundle, and not to decide
+    # again.
     query.append(("authoritative", "true" if owner.is_authoritative else "false"))
     # The routed path is the raw one: the owner gets the name encoded as the client did.
     url = owner.web_url(listener_of(request), is_tls=request.url.scheme == "https")
@@ -82,6 +85,7 @@ async def policies_here(services: Services, topic: TopicName) -> Policies:
     Raises ``NamespaceNotFound``, ``ServedInOtherClusters``.
     """
     policies = await services.namespaces.policies(topic.namespace)
+    # Raises unless this cluster, or a peer cluster, serves the namespace.
     await services.ownership.peer_of(topic.namespace)
     return policies
 
@@ -111,6 +115,7 @@ async def to_each_partition(
     await policies_here(services, topic)
     partitions = await services.partitioned_topics.partitions(topic)
     if not partitions:
+        # One topic is redirected to its owner, rather than asked for there: its client follows.
         return [await to_one_topic(request, services, topic, work)]
     answers: list[object] = []
     for partition in map(topic.partition, range(partitions)):
@@ -158,6 +163,7 @@ async def of_each_partition(
     async def ask_for(index: int) -> None:
         with suppress(TopicNotFound):
             partition = topic.partition(index)
+            # Answers come in any order; they are sorted by the number of the partition below.
             answers[index] = await to_partition(request, services, partition, work, rest=rest)
 
     await to_each(ask_for, range(partitions))
@@ -206,6 +212,7 @@ async def to_each_bundle(
         ownership, has_authority = services.ownership, flag(request, "authoritative")
         owner: Owner | None
         if acquiring:
+            # Acquires it, or has the broker acquire it that it is placed on.
             owner = await ownership.owner_of(bundle, authoritative=has_authority)
         else:
             owner = await ownership.present_owner_of(bundle)
@@ -214,6 +221,7 @@ async def to_each_bundle(
         if owner.is_self:
             await work(bundle)
         elif has_authority:
+            # The sender thought that this broker owns it: the sender has to find the owner anew.
             raise NotOwned(str(bundle))
         else:
             path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.name}/{rest}"
@@ -231,6 +239,7 @@ async def topic_here(services: Services, topic: TopicName, *, create: bool = Fal
         raise TopicNotFound(str(topic))
     if create:
         policies = await services.namespaces.policies(topic.namespace)
+        # As for a client that uses the topic.
         create = auto_creation(services.auto_creation, policies).is_allowed
     return await services.broker.persistent_topic(topic, create=create)
 

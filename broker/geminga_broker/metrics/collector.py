@@ -137,6 +137,7 @@ class BrokerMetrics:
             last_stats=dict(sorted(stats.items())),
             cpu=self._usage.cpu,
             memory=self._usage.memory,
+            # The leader compares brokers by it.
             max_resource_usage=used_share(self._usage.cpu),
         )
 
@@ -180,6 +181,7 @@ class BrokerMetrics:
                 shed_brokers=len(self._load_counts.moves),
                 splits=self._load_counts.splits.total(),
             ),
+            # A series per bundle and figure: only where the broker's settings ask for it.
             bundles=self._bundle_snapshots() if self._shows_bundles else [],
             schemas=topics.services.schemas.counts.by_namespace,
         )
@@ -198,6 +200,7 @@ class BrokerMetrics:
                 producers=totals.producers,
             )
             for bundle in self._ownership.owned()
+            # None for a bundle that was acquired since the last stats period.
             if (totals := by_bundle.get(bundle)) is not None
         ]
 
@@ -242,8 +245,10 @@ def topic_snapshot(topic: Topic) -> TopicSnapshot:
         throughput_out=throughput_out,
         messages_in_total=topic.publishing.messages_in,
         bytes_in_total=topic.publishing.bytes_in,
+        # In the last stats period.
         average_message_bytes=throughput_in / rate_in if rate_in else 0.0,
         publish_pauses=topic.publishing.pauses,
+        # The backlog of a topic is that of its slowest subscription.
         backlog=max((each.backlog for each in subscriptions), default=0),
         ack_rate=sum(each.ack_rate for each in subscriptions),
         delayed_index_bytes=sum(each.delayed_index_bytes for each in subscriptions),
@@ -275,6 +280,7 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
     snapshot.size_evictions_total = backlog.size_evictions
     snapshot.age_evictions_total = backlog.age_evictions
     report = topic.part(TopicCompaction).report
+    # Topics that were never compacted have no families of it.
     if report.status is not CompactionStatus.NOT_RUN:
         snapshot.compaction = report
     (
@@ -289,6 +295,7 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
             _replicator_snapshot(remote, each, producers.get(each.opposite))
             for remote, each in replicators.items()
         ]
+    # None until something is published.
     if topic.publishing.write_latency is not None:
         snapshot.write_latency_ms = topic.publishing.write_latency.shown
 

@@ -97,6 +97,7 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     compacted = [
         (labels, topic.compaction) for labels, topic in topics if topic.compaction is not None
     ]
+    # A family without samples is not named either.
     yield from samples(COMPACTION_FAMILIES if compacted else (), compacted)
     subscriptions = [
         (f'{labels},subscription="{escape(subscription.name)}"', subscription)
@@ -119,6 +120,7 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
         for replicator in topic.replicators
     ]
     yield from samples(REPLICATOR_FAMILIES if replicators else (), replicators)
+    # Both have the same families, so that the samples of both have to stand together.
     delaying: Labelled = [
         *(each for each in topics if each[1].delayed_buckets),
         *(each for each in subscriptions if each[1].delayed_buckets),
@@ -157,6 +159,7 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
     # Upstream tells the groups of these families apart by the label ``metric``.
     of_host = f'{first},broker="{host}",metric='
     yield from samples(CONNECTION_FAMILIES, [(f'{of_host}"broker_connection"', connections)])
+    # -1 before the first health check.
     health = -1 if snapshot.is_healthy is None else int(snapshot.is_healthy)
     yield gauges({"pulsar_health": health}, f'{of_host}"broker_health"')
     failed = {"pulsar_topic_load_failed_count": snapshot.lookups.topic_loads_failed}

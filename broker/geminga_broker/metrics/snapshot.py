@@ -52,6 +52,8 @@ class SubscriptionSnapshot:
     """One subscription. Sizes in bytes, timestamps in ms since 1970, rates per second."""
 
     name: str
+    # Entries that are not acknowledged; then without those that wait for their delivery time, and
+    # those.
     backlog: Annotated[int, Gauge("pulsar_subscription_back_log")] = 0
     backlog_no_delayed: Annotated[int, Gauge("pulsar_subscription_back_log_no_delayed")] = 0
     delayed: Annotated[int, Gauge("pulsar_subscription_delayed")] = 0
@@ -62,6 +64,7 @@ class SubscriptionSnapshot:
         int, DelayedIndexGauge("pulsar_delayed_message_index_bucket_total")
     ] = 0
     delayed_loaded: Annotated[int, DelayedIndexGauge("pulsar_delayed_message_index_loaded")] = 0
+    # Messages that are to be sent again.
     in_replay: Annotated[int, Gauge("pulsar_subscription_in_replay")] = 0
     rate_out: Annotated[float, Gauge("pulsar_subscription_msg_rate_out")] = 0.0
     throughput_out: Annotated[float, Gauge("pulsar_subscription_msg_throughput_out")] = 0.0
@@ -70,6 +73,7 @@ class SubscriptionSnapshot:
     rate_expired: Annotated[float, Gauge("pulsar_subscription_msg_rate_expired")] = 0.0
     expired_total: Annotated[int, Gauge("pulsar_subscription_total_msg_expired")] = 0
     drop_rate: Annotated[float, Gauge("pulsar_subscription_msg_drop_rate")] = 0.0
+    # Sent to consumers that are connected, and not acknowledged.
     unacked: Annotated[int, Gauge("pulsar_subscription_unacked_messages")] = 0
     is_blocked_on_unacked: Annotated[
         bool, Gauge("pulsar_subscription_blocked_on_unacked_messages")
@@ -136,6 +140,7 @@ class TopicSnapshot:
     messages_in_total: Annotated[int, Counter("pulsar_in_messages_total")] = 0
     bytes_in_total: Annotated[int, Counter("pulsar_in_bytes_total")] = 0
     average_message_bytes: Annotated[float, Gauge("pulsar_average_msg_size")] = 0.0
+    # How often a publish rate stopped producers.
     publish_pauses: Annotated[int, Gauge("pulsar_publish_rate_limit_times")] = 0
     backlog: Annotated[
         int,
@@ -143,6 +148,7 @@ class TopicSnapshot:
         BrokerSum("pulsar_broker_msg_backlog"),
         NamespaceSum("pulsar_ml_NumberOfMessagesInBacklog"),
     ] = 0
+    # Bytes with all replicas and without; both are the same here.
     storage_bytes: Annotated[
         int,
         Gauge("pulsar_storage_size"),
@@ -156,6 +162,7 @@ class TopicSnapshot:
     backlog_quota_bytes: Annotated[int, Gauge("pulsar_storage_backlog_quota_limit")] = -1
     backlog_quota_age_s: Annotated[int, Gauge("pulsar_storage_backlog_quota_limit_time")] = -1
     backlog_age_s: Annotated[int, Gauge("pulsar_storage_backlog_age_seconds")] = -1
+    # Evictions from backlogs, by quota: one family with a label shows both.
     size_evictions_total: int = 0
     age_evictions_total: int = 0
     storage_write_rate: Annotated[
@@ -202,6 +209,7 @@ class CacheSnapshot:
     hits_throughput: Annotated[float, Gauge("pulsar_ml_cache_hits_throughput")] = 0.0
     misses_rate: Annotated[float, Gauge("pulsar_ml_cache_misses_rate")] = 0.0
     misses_throughput: Annotated[float, Gauge("pulsar_ml_cache_misses_throughput")] = 0.0
+    # How often the bound of the cache was exceeded in the last stats period.
     evictions: Annotated[int, Gauge("pulsar_ml_cache_evictions")] = 0
     inserted_entries_total: Annotated[int, Counter("pulsar_ml_cache_inserted_entries_total")] = 0
     evicted_entries_total: Annotated[int, Counter("pulsar_ml_cache_evicted_entries_total")] = 0
@@ -213,9 +221,11 @@ class ConnectionsSnapshot:
 
     active: Annotated[int, Gauge("pulsar_active_connections")] = 0
     created_total: Annotated[int, Gauge("pulsar_connection_created_total_count")] = 0
+    # Connections that finished the handshake, and those that ended before.
     created_successfully: Annotated[int, Gauge("pulsar_connection_create_success_count")] = 0
     failed: Annotated[int, Gauge("pulsar_connection_create_fail_count")] = 0
     closed_total: Annotated[int, Gauge("pulsar_connection_closed_total_count")] = 0
+    # The bound on connections, with a name of our own.
     connections_max: int = 0
     # Connections refused since the start, by the limit that they exceeded.
     refused: Mapping[Limit, int] = field(default_factory=dict[Limit, int])
@@ -230,6 +240,7 @@ class LookupsSnapshot:
     failures_total: Annotated[int, Counter("pulsar_broker_lookup_failures_total")] = 0
     pending: Annotated[int, Gauge("pulsar_broker_lookup_pending_requests")] = 0
     topic_loads_pending: Annotated[int, Gauge("pulsar_broker_topic_load_pending_requests")] = 0
+    # Shown with a label of its own.
     topic_loads_failed: int = 0
 
 
@@ -239,6 +250,7 @@ class LoadSnapshot:
 
     cpu_percent: Annotated[float, Gauge("pulsar_lb_cpu_usage")] = 0.0
     memory_percent: Annotated[float, Gauge("pulsar_lb_memory_usage")] = 0.0
+    # Bundles moved, brokers that some were moved from, and bundles split.
     moves: int = 0
     shed_brokers: int = 0
     splits: int = 0

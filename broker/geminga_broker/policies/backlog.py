@@ -20,6 +20,7 @@ from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels
 from geminga_protocol.records.namespaces import BacklogQuota, RetentionPolicies
 from geminga_server.config import Upstream
 
+# The types of quotas, by the names that records and requests have for them.
 DESTINATION_STORAGE = "destination_storage"
 MESSAGE_AGE = "message_age"
 QUOTA_TYPES = (DESTINATION_STORAGE, MESSAGE_AGE)
@@ -112,10 +113,12 @@ class BacklogConfig:
 
 def backlog_quotas(config: BacklogConfig, levels: Levels) -> BacklogQuotas:
     """The quotas of a topic; each type is resolved for itself."""
+    # A topic that sets one type of quota keeps the other type of its namespace.
     quotas = {**levels.namespace.backlog_quota_map, **levels.topic.backlog_quota_map}
     by_size, by_age = quotas.get(DESTINATION_STORAGE), quotas.get(MESSAGE_AGE)
     policy = config.backlog_quota_policy
     return BacklogQuotas(
+        # A quota of a nearer level replaces the limit of the broker together with its policy.
         size_quota(config.backlog_quota_bytes, policy)
         if by_size is None
         else size_quota(quota_bytes(by_size), by_size.policy),
@@ -137,6 +140,7 @@ def is_size_exceeded(quota: Quota | None, backlog_bytes: int) -> bool:
 
 def is_age_exceeded(quota: Quota | None, oldest_s: float | None) -> bool:
     """Whether the oldest message, None where there is none, is older than allowed."""
+    # Unlike the size, the age has to be above its limit, as upstream.
     return quota is not None and oldest_s is not None and oldest_s > quota.limit
 
 
@@ -145,6 +149,7 @@ def checked_quota(namespace: str, quota: BacklogQuota) -> BacklogQuota:
     refused = f"Set namespace[{namespace}] backlog quota failed because the data validation failed."
     if quota.policy not in {each.value for each in QuotaPolicy}:
         raise InvalidPolicy(f"{refused} the attribute policy cannot be null")
+    # Stored under both names: clients and brokers of older versions know the old one only.
     size_bytes = quota_bytes(quota)
     if abs(size_bytes) > LONG_MAX or abs(quota.limit_time) > INT_MAX:
         raise InvalidPolicy(f"{refused} a limit is too large")
@@ -185,6 +190,7 @@ def _is_within(quota: BacklogQuota | None, retention: RetentionPolicies | None) 
     by size is compared, but its time limit, too."""
     if quota is None or retention is None:
         return True
+    # A retention of 0 keeps nothing, and one of -1 everything: neither is compared with a quota.
     has_size, has_time = retention.size_mib > 0, retention.time_minutes > 0
     if has_size and quota_bytes(quota) >= retention.size_mib * MIB:
         return False

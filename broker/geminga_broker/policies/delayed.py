@@ -27,6 +27,8 @@ class DelayedConfig:
     """How exactly messages are delivered: they are late by a quarter of this at most."""
     delay_max_ms: Annotated[int, Ge(0), Upstream("delayedDeliveryMaxDelayInMillis")] = 0
     """Messages with a longer delay are refused; 0: any delay is accepted."""
+    # A bucket is an index of delayed messages that is stored as snapshots on bookies (PIP-195). A
+    # snapshot consists of segments, of which only the next ones due are in memory.
     bucket_messages_min: Annotated[
         int, Gt(0), Upstream("delayedDeliveryMinIndexCountPerBucket")
     ] = 50_000
@@ -57,6 +59,8 @@ def delayed(config: DelayedConfig, levels: Levels) -> DelayedConfig:
     return replace(
         config,
         enabled=policy.active,
+        # Values that other writers of the record did not check are bounded: a tick of 0 has no
+        # slots.
         tick_ms=max(1, policy.tick_ms),
         delay_max_ms=max(0, policy.delay_max_ms),
     )

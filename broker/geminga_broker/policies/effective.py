@@ -93,17 +93,27 @@ class EffectivePolicies:
     """What holds for one topic, subject by subject."""
 
     log: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
+    # What is kept after all subscriptions have acknowledged it.
     retention: Retention = field(default_factory=Retention)
+    # How large and how old its backlogs may become.
     quotas: BacklogQuotas = UNLIMITED
+    # Deduplication, limits on producers, publish rates.
     publishing: PublishPolicies = PUBLISH_FREELY
+    # How many messages its consumers may hold.
     unacknowledged: UnacknowledgedLimits = NO_LIMITS
     compaction: CompactionConfig = field(default_factory=CompactionConfig)
     delayed: DelayedConfig = field(default_factory=DelayedConfig)
+    # After how long its messages expire.
     expiry: Expiry = KEEP_ALL
+    # Limits on consumers and subscriptions, and the allowed types.
     subscribing: SubscribePolicies = SUBSCRIBE_FREELY
+    # When it is deleted for not being used.
     inactivity: Inactivity = NEVER
+    # How fast its messages are dispatched.
     dispatching: DispatchPolicies = DISPATCH_FREELY
+    # Which schemas its producers may register.
     schemas: SchemaPolicies = BY_DEFAULT
+    # To which clusters it is replicated, and how fast.
     replication: ReplicationPolicies = UNKNOWN
 
 
@@ -137,6 +147,7 @@ def effective_policies(
     if not is_system:
         return effective
     if is_change_events:
+        # Compacted whatever the namespace says, so that it stays short.
         threshold_bytes = CHANGE_EVENTS_THRESHOLD_BYTES
         changed = replace(effective.compaction, threshold_bytes=threshold_bytes)
         effective = replace(effective, compaction=changed)

@@ -75,6 +75,7 @@ def inactivity(
     if override is not None and not override.allowed:
         return NEVER
     return Inactivity(
+        # As above: where its use does not create a topic, it is not deleted either.
         config.deletes_topics and creation.auto_topic_creation,
         config.mode == WHEN_CAUGHT_UP,
         config.unused_s_max or config.check_s,
@@ -99,6 +100,7 @@ def check_inactive_topics(policy: InactiveTopics) -> None:
 def is_over(rule: Inactivity, *, idle_s: float, retention_ms: int) -> bool:
     """Whether a topic that was not used for ``idle_s`` is to be deleted. ``retention_ms`` is how
     long its messages are retained; it is not deleted before that."""
+    # Deleting the topic would delete its messages: those that are retained keep it.
     if idle_s < rule.inactive_s_max or retention_ms == FOR_EVER:
         return False
     return idle_s * 1000 >= retention_ms

@@ -124,11 +124,13 @@ def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
             namespace.producers_per_topic_max,
             config.producers_per_topic_max,
         ),
+        # Only the broker can set it, as upstream.
         producers_per_host_max=config.same_address_producers_per_topic_max,
         # Each level can only require it: the broker's setting cannot be taken back.
         requires_encryption=config.encryption_required or namespace.encryption_required,
         limits=nearest(
             _limits(topic.publish_max_message_rate),
+            # A namespace may have another rate in each cluster.
             _limits(namespace.publish_max_message_rate.get(levels.cluster)),
             config.topic_limits,
         ),

@@ -106,6 +106,7 @@ class PolicyResolver:
         except NamespaceNotFound:
             # The namespace of a broker's health check has no record. Its topic is never deleted.
             return replace(self.resolve(name, Policies()), inactivity=NEVER)
+        # The policies of topics are stored in a system topic: loading that must not wait for them.
         if not is_system_topic(name):
             await self.topics.ready(name.namespace)
         return self.resolve(name, policies)
@@ -120,6 +121,8 @@ class PolicyResolver:
         known = self._resolved.get(kind)
         # By identity: namespaces hand out one object until their record changes.
         if known is None or known[0] is not policies:
+            # Simpler than forgetting the oldest, and as good: a broker with so many namespaces is
+            # rare.
             if len(self._resolved) >= NAMESPACES_KEPT_MAX:
                 self._resolved.clear()
             levels = Levels(namespace=policies, cluster=self.cluster)

@@ -115,6 +115,7 @@ def schema_policies(
             AUTO_UPDATE_STRATEGIES.get(older),
             _known(config.schema_compatibility_strategy),
         ]
+    # Topics cannot set it, as upstream.
     allows = levels.namespace.is_allow_auto_update_schema
     enforced = levels.topic.schema_validation_enforced
     if enforced is None:

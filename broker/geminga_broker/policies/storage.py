@@ -65,6 +65,7 @@ def retention(config: ManagedLedgerConfig, levels: Levels) -> Retention:
 
 
 def _scaled(limit: int, unit: int) -> int:
+    # A policy is in minutes or MiB, -1 without a limit; ledgers compare milliseconds and bytes.
     return FOR_EVER if limit < 0 else limit * unit
 
 

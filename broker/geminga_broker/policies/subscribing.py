@@ -18,6 +18,7 @@ from geminga_server.config import Upstream
 # The types of subscription, by the names that policies have for them.
 TypeLabel = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
 LABELS: tuple[TypeLabel, ...] = get_args(TypeLabel)
+# What holds where no type is named.
 ALL_TYPES = frozenset(SubscriptionType)
 
 
@@ -92,6 +93,7 @@ def subscribe_policies(config: SubscribeConfig, levels: Levels) -> SubscribePoli
             namespace.consumers_per_subscription_max,
             config.consumers_per_subscription_max,
         ),
+        # Only the broker can set it, as upstream.
         consumers_per_host_max=config.same_address_consumers_per_topic_max,
         subscriptions_max=nearest_limit(
             topic.subscriptions_per_topic_max,
@@ -111,6 +113,7 @@ def subscribe_policies(config: SubscribeConfig, levels: Levels) -> SubscribePoli
         failover_delay_s=config.failover_delay_s,
         rate=nearest(
             _limit(topic.cluster_subscribe_rate),
+            # A namespace may have another rate in each cluster.
             _limit(namespace.cluster_subscribe_rate.get(levels.cluster)),
             SubscribeLimit(config.rate_per_consumer, config.rate_period_s),
         ),

@@ -38,6 +38,7 @@ class UnacknowledgedLimits:
     per_subscription: int = 0
 
 
+# The default of a topic that was given no policies.
 NO_LIMITS = UnacknowledgedLimits()
 
 

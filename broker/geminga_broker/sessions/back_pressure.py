@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from geminga_broker.sessions.config import SessionConfig
 from geminga_runtime.clock import Clock
 
-# The longest time until a rate limit is asked again: it may be lifted before the time that it said.
+# The longest time until a rate limit is checked again: a policy may lift it before its time.
 THROTTLE_REVIEW_S = 1.0
 
 

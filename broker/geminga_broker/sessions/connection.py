@@ -81,6 +81,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, context: SessionContext, listener: str = "") -> None:
         self._context = context
         self._listener = listener
+        # Keeps the beginning of a frame whose end is not read yet; refuses frames that are too
+        # large.
         self._frames = FrameReader(context.config.frame_bytes_max)
 
     # Transport events
@@ -91,6 +93,7 @@ class Connection(asyncio.Protocol):
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         session = Session(context, cast("asyncio.Transport", transport), self._listener)
         self.session = session
+        # The three that are called without a look at ``HANDLERS`` are kept by name, too.
         self._groups = {group: group(session) for group in GROUPS}
         self._handshake = cast(Handshake, self._groups[Handshake])
         self._producers = cast(ProducerCommands, self._groups[ProducerCommands])
@@ -98,6 +101,7 @@ class Connection(asyncio.Protocol):
         context.counts.connections_made += 1
         exceeded = context.limits.admit(session.host)
         if exceeded is None:
+            # Only accepted connections are among the sessions, and count for the limits.
             context.sessions[session] = None
             self._handshake.begin()
         else:
@@ -142,6 +146,8 @@ class Connection(asyncio.Protocol):
             else:
                 self._handle_early(data)
         except WireError as error:
+            # After a malformed frame the boundaries of the next ones are not known: nothing more is
+            # read.
             session.close_because(str(error))
         else:
             # Once per read, not per message: see ``BackPressure.published``.

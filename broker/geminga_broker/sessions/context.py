@@ -38,7 +38,7 @@ class SessionCounts:
     connections_made: int = 0
     # Of those made: clients that finished the handshake.
     connections_greeted: int = 0
-    # Connections that ended before they were greeted, whoever ended them.
+    # Connections that ended before they were greeted, by either side.
     connections_refused: int = 0
     connections_closed: int = 0
     lookups_answered: int = 0

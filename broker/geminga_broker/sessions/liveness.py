@@ -99,8 +99,10 @@ class Liveness:
         or, if it is not read for its own slowness, took nothing; send a PING to others."""
         unsent_bytes = self._outbox.unsent_bytes() if self._is_behind() else 0
         if unsent_bytes:
+            # It had unsent bytes a whole interval ago, and took none of them.
             is_dead = unsent_bytes >= self._unsent_bytes > 0
         else:
+            # What it may have said since is not read while reading is paused.
             is_dead = not self._heard_since_ping and not self._pressure.is_reading_paused
         self._unsent_bytes = unsent_bytes
         if is_dead:

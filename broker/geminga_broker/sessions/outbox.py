@@ -36,6 +36,7 @@ class Outbox:
 
     def flush_soon(self) -> None:
         """Have what is in ``frames`` written before the loop turns."""
+        # One callback for all frames of this turn of the loop.
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)

@@ -148,6 +148,7 @@ class Session:
     def give_up(self, reason: str) -> None:
         """End the connection of a client that may never take what is queued for it."""
         self.close_because(reason)
+        # Closing alone would wait for the client to take what is queued.
         self._outbox.abort()
 
     def lost(self) -> None:

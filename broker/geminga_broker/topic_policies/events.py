@@ -86,6 +86,7 @@ def encode_event(
     or, with None, for all. Raises ``ValueError`` where ``schema`` has no place for some of them."""
     members = to_document(policies)
     delayed = members.pop("delayedDelivery", None)
+    # Written as ``decode_event`` reads it: three members of their own.
     if isinstance(delayed, Mapping):
         members |= {member: delayed.get(name) for member, name in _DELAYED.items()}
     event = {

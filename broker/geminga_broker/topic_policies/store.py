@@ -171,6 +171,7 @@ class TopicPolicyStore(Service):
 
     async def delete(self, topic: TopicName) -> None:
         """Remove all policies of ``topic``, which is being deleted. Raises as ``ready``."""
+        # Partitions have the policies of their partitioned topic, which are removed with that.
         if topic.partition_index >= 0 or is_system_topic(topic):
             return
         try:
@@ -226,6 +227,8 @@ class TopicPolicyStore(Service):
         """The log of a namespace, opened if need be; None where none of its topics ever had
         policies."""
         for nodes, path in zip(self._nodes, _paths(namespace), strict=True):
+            # Remembered and watched: this asks ZooKeeper only for the first time, or after
+            # ``forget``.
             if await nodes.get(path):
                 break
         else:
@@ -295,6 +298,7 @@ class TopicPolicyStore(Service):
             self.spawn(leaving, name=f"leave the policies of topics of {namespace}")
 
     async def _leave_unused(self) -> None:
+        # A namespace with loaded topics is followed for their sake, whenever it was last asked for.
         in_use = set(self._in_use())
         asked_since_s = asyncio.get_running_loop().time() - UNUSED_S
         for namespace, asked_s in list(self._asked_s.items()):

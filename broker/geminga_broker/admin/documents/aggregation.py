@@ -30,6 +30,7 @@ def aggregate(
     merged = _merge_records([cast(Record, stats) for stats in partitions.values()])
     # The defaults first: a topic of which no partition was created yet has all fields, too.
     whole: dict[str, object] = {**new_topic_stats(), "compaction": new_compaction_stats(), **merged}
+    # As upstream, not shown for the topic as a whole.
     whole["ownerBroker"] = whole["deduplicationStatus"] = None
     whole["metadata"] = metadata
     whole["partitions"] = dict(partitions) if per_partition else {}
@@ -77,6 +78,7 @@ _LATEST_TEXTS = frozenset({"lastAckedTime", "lastConsumedTime"})
 
 def _merge_records(records: Sequence[Record]) -> dict[str, object]:
     """Merge records of one kind, member by member, in the order of the first record."""
+    # A field that only some partitions have (as None is left out) is merged of those.
     keys = dict.fromkeys(key for record in records for key in record)
     return {
         key: _merge(key, [record[key] for record in records if record.get(key) is not None])
@@ -108,6 +110,7 @@ def _merge(key: str, values: Sequence[object]) -> object:
             }
         case dict() if key == "compaction":
             return _merge_records(cast(Sequence[Record], values))
+        # Other values, such as texts: kept where all partitions agree.
         case first:
             return first if all(value == first for value in values) else None
 

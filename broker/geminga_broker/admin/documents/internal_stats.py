@@ -133,10 +133,12 @@ def metadata_text(metadata: LedgerMetadata) -> str:
         "ackQuorumSize": metadata.ack_quorum,
         "state": metadata.state.name,
     }
+    # An open ledger has no end yet.
     if metadata.state is LedgerState.CLOSED:
         parts |= {"length": metadata.length, "lastEntryId": metadata.last_entry}
     if metadata.password is not None and metadata.digest_type is not None:
         parts |= {"digestType": metadata.digest_type.name, "password": "OMITTED"}
+    # By the first entry that each ensemble stores.
     ensembles = (f"{each.first_entry}=[{', '.join(each.ensemble)}]" for each in metadata.fragments)
     custom = (
         f"{name}=base64:{b64encode(value).decode()}" for name, value in metadata.custom.items()
@@ -173,6 +175,7 @@ def _stored_ledger(ledger: LedgerRecord) -> Document:
         "size": ledger.size_bytes,
         "timestamp": ledger.closed_at_ms or None,
     }
+    # Open ledgers have no sizes yet.
     document: Document = {name: value for name, value in known.items() if value is not None}
     return document | {"isOffloaded": OffloadContext.FromString(ledger.offload or b"").complete}
 

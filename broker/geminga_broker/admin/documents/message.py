@@ -66,6 +66,7 @@ def message_headers(position: Position, payload: bytes) -> dict[str, str]:
     if metadata.HasField("compression"):
         headers[f"{PREFIX}compression"] = CompressionType.Name(metadata.compression)
     _add_fields(headers, metadata)
+    # What the broker wrote in front of the entry, where that is configured.
     noted = parse_broker_entry(payload, 0, len(payload))
     if noted is not None:
         headers[f"{PREFIX}Broker-Entry-METADATA-timestamp"] = iso_time(noted.broker_timestamp)
@@ -97,6 +98,7 @@ def message_body(payload: bytes) -> bytes:
     metadata = parse_metadata(payload)
     _, body_start = metadata_bounds(payload, 0, len(payload))
     body = payload[body_start:]
+    # The keys are there only where the message is encrypted.
     if metadata.compression == CompressionType.NONE or metadata.encryption_keys:
         return body
     if metadata.uncompressed_size > INFLATED_BYTES_MAX:

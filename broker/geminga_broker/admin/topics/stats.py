@@ -77,6 +77,7 @@ def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStat
     stats["bytesInCounter"] = publishing.bytes_in
     stats["averageMsgSize"] = _average(throughput_in, rate_in)
     stats["publishRateLimitedTimes"] = publishing.pauses
+    # How often a producer got exclusive access; None before the first time.
     stats["topicEpoch"] = publishing.epoch.current
     stats["topicCreationTimeStamp"] = topic.created_at_ms
     stats["lastPublishTimeStamp"] = publishing.last_publish_ms
@@ -114,6 +115,7 @@ def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
     stats["nonContiguousDeletedMessagesRanges"] = sum(
         each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
     )
+    # Since the topic was loaded.
     stats["msgChunkPublished"] = topic.publishing.has_chunks
     # The quotas, -1 for none; and what was found when the age of the backlog was last checked.
     backlog = topic.part(Backlog)

@@ -38,6 +38,8 @@ class State(Enum):
 CONNECTED = State.CONNECTED
 _CONNECT = BaseCommand.CONNECT
 
+# A client that is not authenticated must not reach topics or storage: whatever is not listed here
+# ends its connection, with the rule as the reason in the log.
 # Before CONNECTED only these commands are taken.
 _BEFORE_CONNECTED: Mapping[State, tuple[frozenset[int], str]] = {
     State.STARTED: (

@@ -104,6 +104,7 @@ def encode_unknown(error: UnknownCommand) -> bytes | None:
     """The refusal of a command of an unknown type; None for one without a type."""
     if error.number is None:
         return None
+    # The client may know newer commands: it can go on with those that this broker knows.
     newest = max(PART_NAMES)
     reason = f"{error}: this broker knows those up to {newest}"
     return encode_error(NO_REQUEST_ID, api.UnsupportedVersionError, reason)

@@ -46,12 +46,15 @@ from geminga_server.authorization import Action, Resource
 
 log = logging.getLogger(__name__)
 
+# What every command of a consumer needs. The subscription is kept, as a consumer belongs to one for
+# its whole life.
 Connected = tuple[Consumer, TopicSubscription, Resource]
 """A consumer, its subscription, and the topic it was allowed to consume from."""
 
 # The protocol version since which clients know ACTIVE_CONSUMER_CHANGE.
 ACTIVE_CHANGE_SINCE = 12
 NO_TRANSACTIONS = "transactions are not served yet: acknowledge without one"
+# Everything up to one message is acknowledged; several make no sense.
 ONE_MESSAGE = "a cumulative acknowledgement names exactly one message"
 
 
@@ -116,6 +119,8 @@ class ConsumerCommands(CommandGroup):
         )
         consumer = Consumer(session, request, clock=context.clock, listener=self)
         if command.HasField("schema"):
+            # Before the subscription knows the consumer: one with an incompatible schema gets no
+            # message.
             await topic_schemas(context, topic).admit_consumer(schema_of(command.schema))
         subscription = await topic.subscribe(request)
         # Nothing is awaited from here on: FLOW and ACK find the consumer as soon as the client has
@@ -177,6 +182,7 @@ class ConsumerCommands(CommandGroup):
             else:
                 raise InvalidRequest(ONE_MESSAGE)
         except GemingaError as error:
+            # A plain ACK has no answer in which the client could learn this.
             log.debug(
                 "acknowledgement refused", extra={"consumer": consumer.name, "why": str(error)}
             )
@@ -189,10 +195,13 @@ class ConsumerCommands(CommandGroup):
             # The client groups acknowledgements and may close the consumer meanwhile.
             self._answer_ack(command, ConsumerNotFound("the consumer is not connected"))
             return
+        # Acknowledging now what a transaction acknowledges later would lose it where that is
+        # aborted.
         if command.txnid_most_bits or command.txnid_least_bits:
             self._answer_ack(command, NotAllowed(NO_TRANSACTIONS))
             return
         consumer, subscription, _ = connected
+        # Without a request id the client waits for no receipt.
         on_durable = None
         if command.HasField("request_id"):
             on_durable = partial(self._answer_ack, command)
@@ -310,6 +319,7 @@ class ConsumerCommands(CommandGroup):
         That may have to wait for storage, and this session's own tasks are about to be cancelled:
         so the topics' service runs it.
         """
+        # The topic may close consumers while others are disconnected: it finds none of them here.
         gone, self._consumers = self._consumers, {}
         for consumer, subscription, _ in gone.values():
             self._session.context.topics.spawn(

@@ -93,6 +93,7 @@ class Handshake(CommandGroup):
         if exceeded is Limit.ADDRESS:
             reason += f" on address{session.address}"
         self._refusal = encode_error(NO_REQUEST_ID, api.NotAllowedError, reason)
+        # In this state the first bytes from the client send the refusal (``Connection``).
         session.state = State.REFUSED
         if session.context.refused_waiting < REFUSED_WAITING_MAX:
             session.context.refused_waiting += 1
@@ -127,6 +128,7 @@ class Handshake(CommandGroup):
             self._exchange = self._method.exchange()
             # Until the task ends, no AUTH_RESPONSE is expected.
             session.start(command, self._decide(self._exchange.begin, command.auth_data))
+        # A client without a method that the broker has gets the anonymous role, if there is one.
         elif context.authentication.anonymous is not None:
             self._connected(Accepted(context.authentication.anonymous))
         else:
@@ -134,6 +136,7 @@ class Handshake(CommandGroup):
 
     def auth_response(self, command: api.CommandAuthResponse) -> None:
         """AUTH_RESPONSE: the answer to a challenge, in the handshake or a refresh."""
+        # Each challenge takes one answer.
         examine, self._examine_answer = self._examine_answer, None
         if examine is None:
             reason = "authResponse answers a challenge, and there was none"
@@ -142,6 +145,7 @@ class Handshake(CommandGroup):
             self._session.send(encode_error(NO_REQUEST_ID, api.NotAllowedError, reason))
             return
         answer = command.response
+        # Optional in the protocol file, but an answer without them cannot be examined.
         if not (answer.HasField("auth_data") and answer.HasField("auth_method_name")):
             raise WireError("an authResponse has a method and data")
         self._session.start(command, self._decide(examine, answer.auth_data))
@@ -203,6 +207,8 @@ class Handshake(CommandGroup):
         context.counts.connections_greeted += 1
         maximum_bytes = context.config.max_message_bytes
         session.send(encode_connected(session.protocol_version, maximum_bytes))
+        # From here on keep-alive bounds how long the client may be silent, and the timer of the
+        # handshake no longer.
         session.liveness.begin()
         self._exchange = None
         self._expires_at_ms = accepted.expires_at_ms
@@ -223,6 +229,8 @@ class Handshake(CommandGroup):
         if self._expires_at_ms is None or session.state is not State.CONNECTED:
             return
         self._set_timer(context.authentication.refresh_check_s, self._check_credentials)
+        # The next check is scheduled already: a client that has not answered by then is
+        # disconnected.
         if context.clock.wall_ms() < self._expires_at_ms:
             return
         objection: str | None = None

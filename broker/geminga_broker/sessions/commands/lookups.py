@@ -26,6 +26,8 @@ class LookupCommands(CommandGroup):
         is_redirect: bool | None = None
         try:
             with self._admitted():
+                # Within the admission, so that malformed requests and refusals count as failed
+                # lookups.
                 name = TopicName.parse(command.topic)
                 await session.authorize(Action.LOOKUP, Resource.topic(str(name)))
                 owner = await context.discovery.owner(name, authoritative=command.authoritative)

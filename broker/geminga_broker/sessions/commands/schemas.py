@@ -49,6 +49,7 @@ class SchemaCommands(CommandGroup):
         session = self._session
         name = TopicName.parse(command.topic)
         await session.authorize(Action.LOOKUP, Resource.topic(str(name)))
+        # None stands for the newest version.
         number = decode_version(command.schema_version) if command.schema_version else None
         try:
             found = await session.context.topics.services.schemas.version(name, number)

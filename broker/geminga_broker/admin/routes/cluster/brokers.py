@@ -47,6 +47,7 @@ async def check_health(request: Request, services: ServicesArg) -> Response:
         async with asyncio.timeout(HEALTH_TIMEOUT_S):
             await services.check_health()
     except (GemingaError, TimeoutError) as error:
+        # The client that asks may be a probe that keeps no reasons: the log has them.
         log.warning("health check failed", extra={"why": repr(error)})
         raise RestError(503, f"Health check failed: {error!r}") from error
     return text("ok")
@@ -129,9 +130,11 @@ async def _redirect_to_broker(request: Request, services: ServicesArg) -> None:
     broker_id = request.query_params.get("brokerId")
     if broker_id is None or broker_id == services.ownership.address.broker_id:
         return
+    # The registrations of all living brokers, by id.
     record = (await services.brokers.view()).loads.get(broker_id)
     if record is None:
         raise RestError(404, f"Broker id '{broker_id}' not found in available brokers.")
+    # By the scheme that the client has used.
     is_tls = request.url.scheme == "https"
     url = candidate(record, Standing.OWNS).rest_url(is_tls=is_tls)
     raise ServedElsewhere(f"{url}/admin/v2/brokers/health?{request.url.query}")

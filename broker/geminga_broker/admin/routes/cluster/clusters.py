@@ -77,6 +77,7 @@ async def _cluster_body(request: Request) -> ClusterData:
     body = await object_body(request)
     if body is None:
         raise RestError(400, "cluster data is required")
+    # Unknown members are kept: newer versions of Pulsar may have written them.
     record = of_document(ClusterData, body)
     for field, scheme, what, port in _URLS:
         url: str | None = getattr(record, field)

@@ -17,6 +17,7 @@ router = APIRouter()
 
 NAME = "Geminga"
 API = "Apache Pulsar's admin API, as far as this broker serves it."
+# Where a person or a tool goes on from the entrance page.
 LINKS = {
     "docs": "/docs",
     "openapi": "/openapi.json",

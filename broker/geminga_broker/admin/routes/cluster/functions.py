@@ -40,6 +40,7 @@ async def refuse() -> Response:
     raise RestError(409, REASON)
 
 
+# All methods of all paths, but not on the API page: this broker does not serve them.
 for _path in PATHS:
     router.add_api_route(
         _path,

@@ -49,4 +49,5 @@ async def _text(services: Services) -> AsyncIterator[bytes]:
             # Rendering thousands of topics takes long: the messages of others come in between.
             await asyncio.sleep(0)
     yield "".join(gathered).encode()
+    # Last, and apart: these are rendered by prometheus_client.
     yield services.part_metrics.text()

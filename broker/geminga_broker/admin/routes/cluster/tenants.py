@@ -68,6 +68,7 @@ async def delete_tenant(request: Request, services: ServicesArg) -> Response:
         raise RestError(405, "Broker doesn't allow forced deletion of tenants")
     try:
         if is_forced:
+            # One after the other; where one fails, the tenant keeps it and those after it.
             for namespace in await services.namespaces.names(tenant):
                 with suppress(NamespaceNotFound):  # another request has deleted it meanwhile
                     await delete_with_topics(request, services, namespace)
@@ -87,6 +88,7 @@ async def _tenant(services: Services, body: dict[str, object] | None) -> TenantI
     if not any(cluster.strip() for cluster in record.allowed_clusters):
         raise RestError(412, "Clusters cannot be empty or blank")
     known = await services.clusters.names()
+    # A tenant in a cluster without a record could have no namespaces there.
     if not set(record.allowed_clusters) <= set(known):
         raise RestError(412, "Clusters do not exist")
     if any(role != role.strip() for role in record.admin_roles):

@@ -72,6 +72,7 @@ async def unsubscribe(request: Request, namespace: NamespaceArg, services: Servi
     """Delete the subscriptions of that name; one that has consumers is refused."""
 
     async def forget(topic: Topic, subscription: Subscription) -> None:
+        # As upstream; a call for one topic can force it.
         if subscription.consumers:
             raise RestError(412, "Subscription has active connected consumers")
         await topic.part(StoredSubscriptions).delete_subscription(subscription)
@@ -99,6 +100,7 @@ async def _of_every_topic(
     """Do ``work`` to the persistent topics of the namespace, or of the bundle in the path."""
     await require_namespace(services, namespace)
     ring = await services.ownership.ring_of(namespace)
+    # The bundle in the path; None: all bundles of the namespace.
     only = None
     if "bundle" in request.path_params:
         only = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
@@ -118,5 +120,7 @@ async def _of_every_topic(
     # The path is …/{namespace}/[{bundle}/]clearBacklog[/{subscription}]. Other owners are asked for
     # one bundle each: by the same path, with the bundle in it.
     rest = "/".join(request.scope["path"].split("/")[_BEHIND_NAMESPACE + (only is not None) :])
+    # Bundles without topics are skipped. One without an owner is acquired, as its topics have to be
+    # loaded.
     await to_each_bundle(request, services, topics, on_bundle, rest, acquiring=True)
     return no_content()

@@ -96,6 +96,7 @@ async def create_namespace(
     # What the body does not have is as in a record without policies.
     given = of_document(Policies, to_document(Policies()) | body)
     policies = replace(given, bundles=bundles, other={})
+    # Every namespace is in at least one cluster.
     clusters = policies.replication_clusters or (services.cluster,)
     await check_tenant_allows(services, namespace.tenant, clusters)
     await services.namespaces.create(namespace, replace(policies, replication_clusters=clusters))
@@ -215,6 +216,7 @@ async def _unload_to(
     leader = view.loads.get(view.leader_id or "")
     path = request.scope["path"]
     if is_leader:
+        # Remembered for the next placement of this bundle.
         services.ownership.destine(bundle, destination)
     elif leader is not None and not has_authority:
         await ask(services.calls, request, candidate(leader, Standing.CHOSEN), path)
@@ -251,10 +253,12 @@ async def split_bundle(
     ownership = services.ownership
 
     async def split(bundle: Bundle) -> None:
+        # Algorithms that split by the number of topics take their hashes.
         topics = await services.persistent_topics.names(namespace)
         topics += services.broker.non_persistent_topics(namespace)
         hashes = [topic.hash for topic in topics if bundle.covers(topic.hash)]
         cuts = split_boundaries(bundle, algorithm, hashes=hashes, positions=positions)
+        # Each cut makes one bundle more.
         if len(ring.bundles) + len(cuts) > BUNDLES_MAX:
             raise BundleNotSplit(str(bundle), f"its namespace would have more than {BUNDLES_MAX}")
         children = await ownership.split(bundle, cuts)
@@ -300,6 +304,7 @@ def _bundles(body: object) -> BundlesData:
     """
     asked = body if isinstance(body, dict) else {}
     count, boundaries = asked.get("numBundles"), asked.get("boundaries")
+    # Boundaries count only together with their number.
     if not isinstance(count, int) or count <= 0:
         return BundlesData.equal(BUNDLES_DEFAULT)
     given = boundaries if isinstance(boundaries, list) else []
@@ -311,6 +316,7 @@ def _bundles(body: object) -> BundlesData:
         )
     if not given:
         return BundlesData.equal(count)
+    # Clients may list them in any order, and twice.
     ascending = sorted({parse_boundary(str(text)) for text in given})
     check_boundaries(ascending)
     texts = tuple(f"0x{boundary:08x}" for boundary in ascending)

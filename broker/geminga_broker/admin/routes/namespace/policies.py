@@ -84,6 +84,7 @@ async def _threshold(request: Request) -> int:
     if not isinstance(threshold, int) or isinstance(threshold, bool):
         raise RestError(400, "compactionThreshold should be a number of bytes")
     try:
+        # The status is upstream's for this policy.
         check_compaction_threshold(threshold)
     except InvalidPolicy as error:
         raise RestError(412, str(error)) from None
@@ -94,6 +95,7 @@ async def _types(request: Request) -> tuple[str, ...]:
     names = await json_body(request)
     if not isinstance(names, list) or not all(each in LABELS for each in names):
         raise RestError(400, f"The body should be a list of {', '.join(LABELS)}")
+    # In upstream's order, each once.
     return tuple(each for each in LABELS if each in names)
 
 
@@ -126,6 +128,7 @@ def _quota_type(request: Request) -> str:
 
 
 def _check_quota(policies: AnyPolicies, quota: BacklogQuota, kind: str) -> None:
+    # Only the quota by size is compared with retention.
     is_by_size = kind == DESTINATION_STORAGE
     check_quota_within_retention(quota if is_by_size else None, policies.retention)
 
@@ -369,6 +372,7 @@ SCHEMAS = (
     ),
 )
 
+# A new policy is a row above. The order is that of the API page.
 TABLE = STORAGE + TOPIC_LIFE + PUBLISHING + CONSUMING + SCHEMAS
 
 router = policy_router(NamespaceLevel(), TABLE)

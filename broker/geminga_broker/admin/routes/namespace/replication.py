@@ -94,9 +94,11 @@ async def check_clusters(
     """Raise ``RestError`` unless a namespace may be replicated between these clusters."""
     if not clusters:
         raise RestError(412, "ClusterIds should not be null or empty")
+    # A name that upstream reserves for the configuration store.
     if GLOBAL_CLUSTER in clusters:
         raise RestError(412, "Cannot specify global in the list of replication clusters")
     await check_known(services, clusters)
+    # The namespace's own list replaces that of its tenant.
     if allowed := (await policies_of(services, namespace)).allowed_clusters:
         check_allowed(clusters, allowed, f"namespace [{namespace}]")
     else:
@@ -105,6 +107,7 @@ async def check_clusters(
 
 async def check_known(services: Services, clusters: Sequence[str]) -> None:
     """Raise ``RestError`` where a cluster has no record."""
+    # Its brokers could not be reached.
     known = await services.clusters.names()
     for cluster in clusters:
         if cluster not in known:

@@ -58,9 +58,11 @@ async def peek(request: Request, topic: TopicArg, services: ServicesArg) -> Resp
     loaded = await _loaded(
         request, services, topic, "Peek messages on a partitioned topic is not allowed"
     )
+    # Does nothing where it exists.
     await loaded.subscribing.create(name, from_earliest=True)
     cursor = loaded.part(StoredSubscriptions).named(name).cursor
     found = (
+        # Counted from 1; no message has the number 0.
         await nth_in_backlog(loaded.managed_ledger.reader, cursor, number) if number > 0 else None
     )
     if found is None:
@@ -130,6 +132,7 @@ async def get_message_id_by_index(
     loaded = await _loaded(
         request, services, topic, "GetMessageIdByIndex is not allowed on partitioned-topic"
     )
+    # Only the broker entry metadata has the index of a message.
     if loaded.managed_ledger.stamps is None:
         raise RestError(412, "GetMessageIdByIndex is not allowed when broker entry metadata is off")
     # No message has the index -1.
@@ -167,6 +170,7 @@ async def get_last_message_id(request: Request, topic: TopicArg, services: Servi
 async def get_backlog_size(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """About how many bytes are stored after a message; all bytes for one that is not in the log."""
     body = await object_body(request)
+    # Without a body it is the earliest position.
     position = ResetPosition.parse(body or {}).position
     loaded = await _loaded(
         request, services, topic, "calculate backlog size is not allowed for partitioned-topic"
@@ -223,6 +227,7 @@ async def _loaded(
 
 def _message(found: Found) -> Response:
     position, payload = found
+    # A batch is returned whole; a header has its number of messages.
     answer = Response(message_body(payload), media_type="application/octet-stream")
     # Spelled as by upstream, not in lower case: Java's client finds some in no other spelling.
     answer.raw_headers += [

@@ -53,6 +53,7 @@ async def get_partitions(request: Request, topic: TopicArg, services: ServicesAr
         if rule.is_allowed and rule.partitions and not await _is_topic(services, topic):
             await _create(services, topic, PartitionedTopicMetadata(partitions=rule.partitions))
             record = await services.partitioned_topics.metadata(topic)
+        # Its use would create it, without partitions.
         elif rule.is_allowed:
             record = PartitionedTopicMetadata()
     if record is None:
@@ -71,6 +72,7 @@ async def create_partitions(request: Request, topic: TopicArg, services: Service
     """
     record = await _metadata_body(request)
     policies = await policies_here(services, topic)
+    # The partitions of a partition could not be named.
     if topic.partition_index >= 0:
         raise RestError(412, "Partitioned Topic Name should not contain '-partition-'")
     if record.partitions <= 0:
@@ -80,6 +82,7 @@ async def create_partitions(request: Request, topic: TopicArg, services: Service
         raise TopicExists(str(topic))
     await _create(services, topic, record)
     if not flag(request, "createLocalTopicOnly"):
+        # Not awaited: other clusters may be away for long, and the topic exists here.
         services.remote_topics.create_soon(
             topic, record.partitions, other_clusters(services, policies.replication_clusters)
         )
@@ -147,6 +150,7 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
     except BaseException:
         await topics.set_deleted(topic, deleted=False)
         raise
+    # Partitions have no policies and schemas of their own: those of the whole go with it.
     await services.topic_policies.delete(topic)
     await services.schemas.delete_all(topic)
     await topics.delete(topic)
@@ -170,6 +174,7 @@ async def _copy_subscriptions(
 ) -> bool:
     """Give a new partition the durable subscriptions of an older one, from its first message;
     False where the older one does not exist. Other brokers may own either of them."""
+    # The owners, which acquire the partitions' bundles if they have none.
     here, there = [await services.ownership.owner(each) for each in (source, target)]
     if here.is_self and there.is_self:
         return await services.broker.copy_subscriptions(source, target)

@@ -108,6 +108,7 @@ async def get_version_of_schema(
     schema = await _schema_body(request)
     try:
         number = await services.schemas.find(topic, schema)
+    # What is no schema is no version of the topic's.
     except InvalidSchema:
         number = None
     return Json({"version": NO_VERSION if number is None else number})
@@ -115,6 +116,7 @@ async def get_version_of_schema(
 
 async def _strategy(services: Services, topic: TopicName) -> SchemaStrategy:
     await require_namespace(services, topic.namespace)
+    # Resolved without loading the topic.
     return (await services.policies.of(topic)).schemas.strategy
 
 
@@ -170,6 +172,7 @@ async def _schema_body(request: Request) -> Schema:
         isinstance(each, str) for each in properties.values()
     ):
         raise RestError(400, "The properties should be a JSON object whose values are strings")
+    # None for a type that this broker does not know.
     kind = schema_type(name)
     if kind is None:
         raise InvalidSchema(f"Unknown schema type : {name}")

@@ -33,6 +33,7 @@ async def get_stats(request: Request, topic: TopicArg, services: ServicesArg) ->
     await serve_here(request, services, topic)
     try:
         stats = await services.broker.topic_stats(topic, _query(request))
+    # A partition that was not created yet has a text of its own.
     except TopicNotFound:
         await explain_missing(services, topic)
         raise
@@ -53,6 +54,7 @@ async def get_partitioned_stats(
     found = await of_each_partition(
         request, services, topic, record.partitions, stats, rest="stats"
     )
+    # The sums, from what the owners of the partitions have answered.
     whole = aggregate(
         cast("dict[str, TopicStats]", found),
         {"partitions": record.partitions, "deleted": record.deleted},

@@ -34,6 +34,7 @@ from geminga_server.rest.parameters import TopicArg, flag
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
 
+# Upstream's text, for both calls.
 NOT_COMPACTED = "Compaction on a non-persistent topic is not allowed"
 
 
@@ -68,6 +69,7 @@ async def terminate_topic(request: Request, topic: TopicArg, services: ServicesA
     if not topic.is_persistent:
         raise RestError(406, "Need to provide a persistent topic name")
     await policies_here(services, topic)
+    # Upstream has a call of its own for all partitions.
     if await services.partitioned_topics.partitions(topic):
         raise RestError(405, "Termination of a partitioned topic is not allowed")
     await serve_here(request, services, topic)
@@ -96,6 +98,7 @@ async def terminate_partitions(
         return await _terminate(services, partition)
 
     ends: dict[str, object] = {}
+    # One after the other: where one fails, the answer does not say which are terminated.
     for index in range(partitions):
         ends[str(index)] = await to_partition(
             request, services, topic.partition(index), end, rest="terminate"
@@ -119,6 +122,7 @@ async def get_internal_stats(request: Request, topic: TopicArg, services: Servic
         if topic.is_persistent:
             await explain_missing(services, topic)
             raise
+        # Upstream's text for non-persistent topics.
         raise RestError(404, "Topic not found") from None
 
 
@@ -145,6 +149,7 @@ async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
     await policies_here(services, topic)
     if not topic.is_persistent:
         raise RestError(405, "Nothing is stored of a non-persistent topic")
+    # The records of a loaded topic may lag behind: its open ledger is recorded without a size.
     count = await services.partitioned_topics.partitions(topic)
     if not count:
         stored = await services.persistent_topics.stored(topic)
@@ -171,6 +176,7 @@ async def compact_topic(request: Request, topic: TopicArg, services: ServicesArg
         raise RestError(405, NOT_COMPACTED)
     try:
         await to_each_partition(request, services, topic, services.broker.compact_topic)
+    # Of a partitioned topic, on any partition.
     except CompactionRunning as error:
         raise RestError(409, str(error)) from None
     return no_content()

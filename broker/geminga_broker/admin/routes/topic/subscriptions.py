@@ -50,6 +50,7 @@ ADMINISTER = [on_topic(Action.ADMINISTER)]
 
 Work = Callable[[Topic, Subscription], Awaitable[object]]
 
+# Upstream's texts, byte for byte.
 NOTHING_EXPIRED = (
     "Expire message by {what} not issued on topic {topic} for subscription {subscription} due to "
     "ongoing message expiration not finished or subscription almost catch  up."
@@ -76,6 +77,7 @@ async def create_subscription(request: Request, topic: TopicArg, services: Servi
         )
     name = path_value(request, "subscription")
     body = await object_body(request)
+    # Without a body it begins with the next message.
     start = ResetPosition.parse(body) if body is not None else None
     properties = _shown(_texts(body.get("properties"))) if body is not None else {}
     # Of each partition: whether it had the subscription already. Where some had, the others get it
@@ -187,6 +189,7 @@ async def expire_by_position(request: Request, topic: TopicArg, services: Servic
     return await _of_one(request, services, topic, expire)
 
 
+# As upstream, expiring messages of a subscription without a backlog is an error.
 async def _expire(loaded: Topic, subscription: Subscription, seconds: int) -> None:
     if not subscription.cursor.backlog_entries:
         raise _not_issued("timestamp", loaded, subscription)
@@ -220,6 +223,7 @@ async def reset_to_position(request: Request, topic: TopicArg, services: Service
     )
 
     async def reset(loaded: Topic, subscription: Subscription) -> None:
+        # Read from the entry: it decides which of its messages are left.
         batch_size = await batch_size_at(loaded.managed_ledger.reader, target.position)
         first, remaining = target.first_and_remaining(batch_size)
         await subscription.seek(first, remaining)
@@ -238,6 +242,7 @@ async def get_properties(request: Request, topic: TopicArg, services: ServicesAr
         return _shown(subscription.cursor.properties)
 
     found = await _of_every_partition(request, services, topic, shown)
+    # Of a partitioned topic, those of all partitions together.
     return Json({key: text for each in found for key, text in _texts(each).items()})
 
 
@@ -248,6 +253,7 @@ async def set_properties(request: Request, topic: TopicArg, services: ServicesAr
 
     async def replace(_: Topic, subscription: Subscription) -> None:
         cursor = subscription.cursor
+        # All former ones are removed, but for the broker's own.
         await cursor.change_properties(properties, remove=tuple(_shown(cursor.properties)))
 
     await _of_every_partition(request, services, topic, replace)

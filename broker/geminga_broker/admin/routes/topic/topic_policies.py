@@ -60,7 +60,9 @@ async def set_topic_replication_clusters(
     among them; the others need not replicate the topic back. A partitioned topic is created there
     first; the request fails where another topic has its name."""
     await bring_to_owner(request, services, topic)
+    # Each once, in the order of the request.
     clusters = tuple(dict.fromkeys(await clusters_body(request)))
+    # A topic that left this cluster could only be changed elsewhere.
     if services.cluster not in clusters:
         raise RestError(412, NOT_LOCAL)
     await check_clusters(services, topic.namespace, clusters)
@@ -97,8 +99,10 @@ async def bring_to_owner(request: Request, services: Services, topic: TopicName)
         raise RestError(412, NOT_OF_PARTITIONS)
     await policies_here(services, topic)
     if await services.partitioned_topics.partitions(topic):
+        # Any partition would do, as long as all brokers take the same.
         await serve_here(request, services, topic.partition(0))
         return
+    # The topic has to exist: policies of others would never be removed.
     found = services.persistent_topics if topic.is_persistent else services.non_persistent_topics
     if not await found.exists(topic):
         raise TopicNotFound(str(topic))

@@ -46,6 +46,7 @@ router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}")
 async def list_topics(request: Request, namespace: NamespaceArg, services: ServicesArg) -> Response:
     """The namespace's topics, each partition by itself; with ``bundle`` those of one bundle."""
     await require_namespace(services, namespace)
+    # The owner of each bundle knows its non-persistent topics.
     ring = await services.ownership.ring_of(namespace)
     topics = await topics_of(services, ring, path_value(request, "domain"))
     bundle_name = request.query_params.get("bundle")
@@ -70,6 +71,7 @@ async def list_topics_of_bundle(
 ) -> Response:
     """The non-persistent topics of a bundle that this broker has loaded, for other brokers."""
     await require_namespace(services, namespace)
+    # The name of a bundle is made of its boundaries.
     lower, _, upper = path_value(request, "bundle").partition("_")
     # Only the hashes are compared: a namespace that is being deleted has no ring any more.
     hashes = Bundle(namespace, parse_boundary(lower), parse_boundary(upper))
