@@ -52,4 +52,5 @@ class ClientSession(Protocol):
 
 def host_of(address: str) -> str:
     """The host of a session's ``address``, which ends in a port."""
+    # IPv6 addresses have colons, too: only the last one is before the port.
     return address.rpartition(":")[0]

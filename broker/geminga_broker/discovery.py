@@ -126,6 +126,8 @@ class Discovery:
         if topic.is_persistent:
             return await self._persistent_topics.exists(topic)
         if topic.partition_index >= 0:
+            # A non-persistent partition counts as existing, for its owner may just not have loaded
+            # it.
             return topic.partition_index < await self._partitioned_topics.partitions(topic.base)
         return await self._non_persistent_topics.exists(topic)
 

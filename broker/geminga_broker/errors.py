@@ -21,6 +21,8 @@ from typing import ClassVar
 from geminga_runtime.errors import GemingaError
 
 
+# Subclasses have ``code``, and ``retry`` where the same request may succeed later. The texts of
+# many are upstream's, as clients and tools match them.
 class BrokerError(GemingaError):
     """The broker refuses a request and says why."""
 

@@ -56,6 +56,7 @@ class NonPersistentTopics:
 
     async def exists(self, topic: TopicName) -> bool:
         """Whether ``topic`` is loaded by the broker that owns it. Raises ``NamespaceNotFound``."""
+        # No request is needed for those.
         if topic in self._here(topic.namespace):
             return True
         return topic in await self._elsewhere(await self._ownership.bundle_of(topic))

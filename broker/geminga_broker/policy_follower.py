@@ -29,8 +29,8 @@ RETRY_FIRST_S = 0.1
 RETRY_LIMIT_S = 5.0
 
 
+# The topics that a change concerns; None: all of the namespace.
 Only = Collection[TopicName] | None
-"""The topics that a change concerns; None: all of the namespace."""
 
 
 async def _nothing(namespace: NamespaceName) -> None:

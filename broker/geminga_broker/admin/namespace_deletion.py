@@ -37,8 +37,8 @@ DOMAINS = ("persistent", "non-persistent")
 # Clients reconnect ever more slowly, so that a round without a new topic comes soon.
 ROUNDS_MAX = 8
 
+# Which topics are deleted with their namespace; where there are others, it is kept.
 Chosen = Callable[[TopicName], bool]
-"""Which topics are deleted with their namespace; where there are others, it is kept."""
 
 
 async def delete_without_topics(

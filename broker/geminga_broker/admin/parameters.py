@@ -17,6 +17,7 @@ async def _services(request: Request) -> Services:
     return services
 
 
+# The services, as an argument of a handler.
 ServicesArg = Annotated[Services, Depends(_services)]
 
 
@@ -33,6 +34,7 @@ async def number_body(request: Request, refusal: str) -> int | None:
     value = await json_body(request)
     if value is None:
         return None
+    # A larger number would make the record unreadable for Java.
     if not isinstance(value, int) or isinstance(value, bool) or value > INT_MAX:
         raise RestError(400, f"The body should be a number up to {INT_MAX}")
     if value < 0:

@@ -39,8 +39,8 @@ TAKEN_AWAY = "Remove the policy: that of the next level counts, or the broker's 
 AnyPolicies = Policies | TopicPolicies
 # A record of upstream's that is kept as JSON, such as a rate or retention.
 RecordT = TypeVar("RecordT", bound=JsonRecord)
+# Reads the value that a request sets; None: no value. Raises ``RestError``, ``InvalidPolicy``.
 Read = Callable[[Request], Awaitable[object]]
-"""Reads the value that a request sets; None: no value. Raises ``RestError``, ``InvalidPolicy``."""
 
 
 # The table

@@ -38,8 +38,8 @@ TOPICS_AT_ONCE_MAX = 16
 
 ItemT = TypeVar("ItemT")
 
+# What is done to one topic; returns a JSON value.
 Work = Callable[[TopicName], Awaitable[object]]
-"""What is done to one topic; returns a JSON value."""
 
 
 async def serve_here(request: Request, services: Services, topic: TopicName) -> None:

@@ -71,6 +71,7 @@ class BacklogQuotas:
         return self.size is None and self.age is None
 
 
+# Of system topics, and of topics without policies.
 UNLIMITED = BacklogQuotas()
 
 
@@ -87,6 +88,7 @@ def age_quota(limit_s: int, policy: str | None) -> Quota | None:
 def _policy(name: str | None) -> QuotaPolicy:
     """The policy of that name. Upstream writes no record without one; for other records holding
     producers is taken, as it loses nothing."""
+    # Names of newer versions are unknown here.
     known = {each.value: each for each in QuotaPolicy}
     return known.get(name or "", QuotaPolicy.HOLD_PRODUCERS)
 

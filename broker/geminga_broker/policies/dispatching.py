@@ -106,6 +106,7 @@ class DispatchPolicies:
     counting: Counting = COUNT_ALL
 
 
+# Of system topics.
 DISPATCH_FREELY = DispatchPolicies()
 
 
@@ -136,6 +137,7 @@ def dispatch_policies(config: DispatchConfig, levels: Levels) -> DispatchPolicie
                 is_relative=config.relative_to_publish_rate,
             ),
         ),
+        # Only the broker can set these.
         counting=Counting(config.throttles_non_backlog, config.counts_batches),
     )
 

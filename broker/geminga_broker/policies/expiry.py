@@ -33,6 +33,7 @@ class Expiry:
     delayed_from_delivery: bool = True
 
 
+# Of system topics: their messages are records, and never expire.
 KEEP_ALL = Expiry()
 
 

@@ -54,6 +54,7 @@ class Inactivity:
     inactive_s_max: float = 60.0
 
 
+# Of system topics, and of the topic of the health check.
 NEVER = Inactivity()
 
 

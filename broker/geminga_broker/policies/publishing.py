@@ -104,6 +104,7 @@ class PublishPolicies:
     limits: PublishLimits = UNLIMITED
 
 
+# Of system topics: brokers must be able to write to them.
 PUBLISH_FREELY = PublishPolicies()
 
 

@@ -24,7 +24,9 @@ class ReplicationPolicies:
     limit: DispatchLimit = UNLIMITED
 
 
+# The default of a topic that was given no policies yet.
 UNKNOWN = ReplicationPolicies()
+# Of system topics: each cluster has its own.
 NOT_REPLICATED = ReplicationPolicies(frozenset())
 
 

@@ -23,8 +23,8 @@ from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies
 from geminga_protocol.records.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 
+# The policies of a namespace; raises ``NamespaceNotFound``.
 PoliciesOf = Callable[[NamespaceName], Awaitable[Policies]]
-"""The policies of a namespace; raises ``NamespaceNotFound``."""
 
 # How many namespaces' effective policies are remembered. Beyond that all are resolved anew, which
 # costs time but changes nothing.

@@ -55,6 +55,7 @@ AUTO_UPDATE_STRATEGIES = {
     "ForwardTransitive": SchemaStrategy.FORWARD_TRANSITIVE,
     "FullTransitive": SchemaStrategy.FULL_TRANSITIVE,
 }
+# The names that records and requests have; the type of the settings has to list them again.
 STRATEGY_NAMES = tuple(each.value for each in SchemaStrategy)
 StrategyName = Literal[
     "UNDEFINED",
@@ -97,6 +98,7 @@ class SchemaPolicies:
     is_validation_enforced: bool = False
 
 
+# Upstream's defaults.
 BY_DEFAULT = SchemaPolicies()
 
 

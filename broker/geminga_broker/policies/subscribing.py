@@ -76,6 +76,7 @@ class SubscribePolicies:
     rate: SubscribeLimit = SubscribeLimit()
 
 
+# Of system topics.
 SUBSCRIBE_FREELY = SubscribePolicies()
 
 

@@ -83,6 +83,7 @@ class SessionContext:
         A bundle that no broker owns is acquired, as by a lookup. Raises ``TopicNotFound``, and
         ``ServiceNotReady`` where another broker owns the topic.
         """
+        # Loaded topics need no lookup: this broker owns them.
         topic = self.topics.find(name)
         if topic is not None:
             return topic

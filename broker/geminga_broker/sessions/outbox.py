@@ -32,10 +32,6 @@ class Outbox:
     def send(self, frame: bytes) -> None:
         """Queue ``frame``; it is written before the loop turns."""
         self.frames.append(frame)
-        self.flush_soon()
-
-    def flush_soon(self) -> None:
-        """Have what is in ``frames`` written before the loop turns."""
         # One callback for all frames of this turn of the loop.
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
@@ -50,8 +46,9 @@ class Outbox:
         self._delivered_bytes += size_bytes
         if self._delivered_bytes > self._unflushed_bytes_max:
             self._write_out()
-        else:
-            self.flush_soon()
+        elif not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self._loop.call_soon(self._flush)
 
     def unsent_bytes(self) -> int:
         """How many written bytes the kernel has not taken yet, as the client does not read."""

@@ -123,4 +123,5 @@ class Requests:
     def cancel(self) -> None:
         """Cancel all that the client asked for: the connection is over."""
         for task in list(self._running):
+            # Each finishes in ``finished``, which counts it off.
             task.cancel()

@@ -41,9 +41,9 @@ STALL_S = 1.0
 RETRY_FIRST_S = 0.1
 RETRY_LIMIT_S = 5.0
 
+# A version of the topic's schema, as messages name it. Raises ``SchemaNotFound``,
+# ``InvalidSchema``, and what reading it raises.
 SchemaOf = Callable[[bytes], Awaitable[EventSchema]]
-"""A version of the topic's schema, as messages name it. Raises ``SchemaNotFound``,
-``InvalidSchema``, and what reading it raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,7 @@ class EventLog(Service):
         if reader.attachments != self._attachments:
             return await self._read_again()
         try:
+            # What is stored at this moment, of each partition.
             last = {name: each.position for name, each in (await reader.last_message_ids()).items()}
         except ClientError:  # it has lost its broker, or was closed meanwhile
             return await self._read_again()
@@ -147,6 +148,7 @@ class EventLog(Service):
         return False
 
     def _moved(self) -> None:
+        # Wakes all that wait now; those that come later wait for the next step.
         self._has_moved.set()
         self._has_moved = asyncio.Event()
 
@@ -160,6 +162,7 @@ class EventLog(Service):
                 delay_s = self._backoff.next_s()
                 extra = {"topic": str(self._topic), "why": str(error), "retry_in_s": delay_s}
                 log.info("topic policies not read", extra=extra)
+                # The nodes are read again then: where the topic is gone, the store closes this log.
                 self._on_missing()
                 await asyncio.sleep(delay_s)
             finally:
@@ -194,6 +197,7 @@ class EventLog(Service):
                 async with asyncio.timeout(READ_ANEW_S) as tailing:
                     self._tailing = tailing
                     try:
+                        # A new attachment may have missed removals: then all is read again.
                         while reader.attachments == self._attachments:
                             message = await reader.read()
                             key = await self._take(events, message)
@@ -229,6 +233,7 @@ class EventLog(Service):
         key = message.key
         if key is None:
             return None
+        # A removal: of a topic that was deleted, or whose policies were.
         if message.is_null or not message.data:
             return None if events.pop(key, None) is None else key
         try:

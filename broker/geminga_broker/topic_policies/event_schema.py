@@ -15,8 +15,8 @@ _POLICIES = "org.apache.pulsar.common.policies.data"
 _IMPL = f"{_POLICIES}.impl"
 _RATE = f"{_IMPL}.DispatchRateImpl"
 
+# A schema within the schema: the name of a type, a record, enum, array or map, or a union.
 Described = str | Mapping[str, Any] | list[Any]
-"""A schema within the schema: the name of a type, a record, enum, array or map, or a union."""
 
 
 # The order of an object's members is the order of these dictionaries: it counts, see above.

@@ -58,6 +58,7 @@ class EventSchema:
     type: AvroType
 
 
+# Parsing the schema takes some milliseconds.
 @cache
 def own_schema() -> EventSchema:
     """The schema of this broker, with which the first events of a namespace are written."""
@@ -70,6 +71,7 @@ def decode_event(written_with: AvroType, payload: bytes) -> TopicPolicies | None
     event = decode_avro(written_with, payload)
     if not isinstance(event, dict) or event.get("eventType") != TOPIC_POLICY:
         return None
+    # Members that are not set are null in Avro, and missing in the record.
     about = event.get("topicPoliciesEvent") or {}
     members: dict[str, Any] = _without_none(about.get("policies") or {})
     members.pop("isGlobal", None)  # the key says it
@@ -84,6 +86,7 @@ def encode_event(
 ) -> bytes:
     """The event with all ``policies`` of ``topic``, which is no partition: for ``cluster`` alone,
     or, with None, for all. Raises ``ValueError`` where ``schema`` has no place for some of them."""
+    # The record has delayed delivery as one object, as namespaces have.
     members = to_document(policies)
     delayed = members.pop("delayedDelivery", None)
     # Written as ``decode_event`` reads it: three members of their own.

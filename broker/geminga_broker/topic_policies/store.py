@@ -50,8 +50,8 @@ from geminga_runtime.service import Service
 # asked for: administrators of topics seldom ask once.
 UNUSED_S = 60.0
 
+# Called when the policies of these topics of a namespace changed; None: those of any may have.
 OnChanged = Callable[[NamespaceName, Collection[TopicName] | None], None]
-"""Called when the policies of these topics of a namespace changed; None: those of any may have."""
 Change = Callable[[TopicPolicies], TopicPolicies]
 SchemaVersion = Callable[[TopicName, int], Awaitable[StoredSchema]]
 
@@ -104,6 +104,7 @@ class TopicPolicyStore(Service):
         self._followers: list[OnChanged] = []
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # The logs are opened one by one later, so that no exit stack of theirs closes them.
         stack.push_async_callback(self._leave_all)
         self.spawn_every(UNUSED_S, self._leave_unused, name="leave unused policies of topics")
 
@@ -129,6 +130,7 @@ class TopicPolicyStore(Service):
         """The policies of ``topic`` as they were read last: those for this cluster before those
         for all. Does not wait."""
         found = self._logs.get(topic.namespace)
+        # This is called for every topic that is loaded, and most namespaces have no such policies.
         if found is None or not found.events or is_system_topic(topic):
             return NO_TOPIC_POLICIES
         local, for_all = (found.events.get(key_of(topic, is_global=each)) for each in (False, True))
@@ -167,6 +169,7 @@ class TopicPolicyStore(Service):
             if changed == _policies(former):
                 return
             schema, payload = self._event(topic, changed, former)
+            # Still under the lock: the next change has to see this one.
             await self._publish(topic.namespace, schema, {key: payload})
 
     async def delete(self, topic: TopicName) -> None:
@@ -183,6 +186,7 @@ class TopicPolicyStore(Service):
         if found is None:
             return
         await found.catch_up()
+        # Both, as the topic is deleted for good.
         keys = (key_of(topic, is_global=is_global) for is_global in (True, False))
         if gone := [key for key in keys if key in found.events]:
             await self._publish(topic.namespace, own_schema(), dict.fromkeys(gone))
@@ -212,6 +216,8 @@ class TopicPolicyStore(Service):
                 for key, payload in messages.items():
                     # As upstream, removals of policies for all clusters go to this one only.
                     await producer.send(payload, key=key, replicate_to=[self._cluster])
+        # The change may be stored all the same: a caller that repeats it reads what is stored
+        # first.
         except ClientError as error:
             raise ServiceNotReady(f"the policies of topics were not stored: {error}") from error
         # The topic may have been created by this: its nodes are remembered as missing.
@@ -234,6 +240,7 @@ class TopicPolicyStore(Service):
         else:
             self._leave(namespace)
             return None
+        # Keeps the log of a namespace without loaded topics for some time.
         self._asked_s[namespace] = asyncio.get_running_loop().time()
         if namespace not in self._logs:
             client = await self._connected()
@@ -266,12 +273,14 @@ class TopicPolicyStore(Service):
         )
 
     async def _connected(self) -> Client:
+        # Held while connecting, so that there is one client.
         async with self._connecting:
             if self._client is None:
                 self._client = await self._connect()
             return self._client
 
     def _notify(self, namespace: NamespaceName, topics: Collection[TopicName] | None) -> None:
+        # Followers only note what is due, so that one cannot delay the next.
         for on_changed in self._followers:
             on_changed(namespace, topics)
 
@@ -300,6 +309,7 @@ class TopicPolicyStore(Service):
     async def _leave_unused(self) -> None:
         # A namespace with loaded topics is followed for their sake, whenever it was last asked for.
         in_use = set(self._in_use())
+        # The loop's clock: in simulations it is that of the virtual time.
         asked_since_s = asyncio.get_running_loop().time() - UNUSED_S
         for namespace, asked_s in list(self._asked_s.items()):
             if namespace not in in_use and asked_s < asked_since_s:

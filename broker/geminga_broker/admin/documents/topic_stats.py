@@ -116,6 +116,7 @@ class TopicStats(TypedDict):
     deduplicationStatus: str | None
     topicEpoch: int | None  # counts the exclusive producers; None before the first
     nonContiguousDeletedMessagesRanges: int
+    # Not measured here.
     nonContiguousDeletedMessagesRangesSerializedSize: int
     delayedMessageIndexSizeInBytes: int
     compaction: CompactionStats
@@ -240,6 +241,7 @@ def as_json(value: object) -> object:
     """The record without its absent fields: every None in a dictionary is left out."""
     if isinstance(value, dict):
         return {key: as_json(inner) for key, inner in value.items() if inner is not None}
+    # None in a list stays: there it is a value.
     if isinstance(value, (list, tuple)):
         return [as_json(inner) for inner in value]
     return value

@@ -22,25 +22,24 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand
 class State(Enum):
     """How far a connection is."""
 
+    # The client has not sent a command yet.
     STARTED = auto()
-    """The client has not sent a command yet."""
+    # It sent CONNECT; its credentials are being examined, or it was sent a challenge.
     AUTHENTICATING = auto()
-    """It sent CONNECT; its credentials are being examined, or it was sent a challenge."""
+    # It was sent CONNECTED. Credentials are refreshed in this state, while all else goes on.
     CONNECTED = auto()
-    """It was sent CONNECTED. Credentials are refreshed in this state, while all else goes on."""
+    # The connection exceeds a limit, and is refused with the first command of the client.
     REFUSED = auto()
-    """The connection exceeds a limit, and is refused with the first command of the client."""
+    # The connection ends as soon as what was written is sent.
     CLOSED = auto()
-    """The connection ends as soon as what was written is sent."""
 
 
 # Looked up once: an attribute of an Enum or of a protobuf class takes 0.3 us.
 CONNECTED = State.CONNECTED
 _CONNECT = BaseCommand.CONNECT
 
-# A client that is not authenticated must not reach topics or storage: whatever is not listed here
-# ends its connection, with the rule as the reason in the log.
-# Before CONNECTED only these commands are taken.
+# Before CONNECTED only these commands are taken. A client that is not authenticated must not reach
+# topics or storage: any other command ends its connection, with the rule as the reason in the log.
 _BEFORE_CONNECTED: Mapping[State, tuple[frozenset[int], str]] = {
     State.STARTED: (
         frozenset({BaseCommand.CONNECT}),

@@ -13,11 +13,11 @@ from google.protobuf.message import Message
 
 from geminga_broker.sessions.session import Session
 
+# A method of a group that takes the part of a command that has its fields (``CommandFlow``, ...).
+# It answers the command, or raises ``WireError`` where that ends the connection.
 Handler = Callable[[Any, Any], None]
-"""A method of a group that takes the part of a command that has its fields (``CommandFlow``, ...).
-It answers the command, or raises ``WireError`` where that ends the connection."""
+# Handlers by the types of their commands.
 Handlers = Mapping[int, Handler]
-"""Handlers by the types of their commands."""
 
 
 class CommandGroup:

@@ -16,12 +16,13 @@ from geminga_broker.client_session import host_of
 from geminga_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers, as_task
-from geminga_broker.sessions.commands.schemas import schema_of, topic_schemas
+from geminga_broker.sessions.commands.schemas import schema_of
 from geminga_broker.sessions.session import Session
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.distribution.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
+from geminga_broker.topics.topic_schemas import TopicSchemas
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.ack import Ids
@@ -48,8 +49,8 @@ log = logging.getLogger(__name__)
 
 # What every command of a consumer needs. The subscription is kept, as a consumer belongs to one for
 # its whole life.
+# A consumer, its subscription, and the topic it was allowed to consume from.
 Connected = tuple[Consumer, TopicSubscription, Resource]
-"""A consumer, its subscription, and the topic it was allowed to consume from."""
 
 # The protocol version since which clients know ACTIVE_CONSUMER_CHANGE.
 ACTIVE_CHANGE_SINCE = 12
@@ -121,7 +122,8 @@ class ConsumerCommands(CommandGroup):
         if command.HasField("schema"):
             # Before the subscription knows the consumer: one with an incompatible schema gets no
             # message.
-            await topic_schemas(context, topic).admit_consumer(schema_of(command.schema))
+            schemas = TopicSchemas(topic, context.topics.services.schemas)
+            await schemas.admit_consumer(schema_of(command.schema))
         subscription = await topic.subscribe(request)
         # Nothing is awaited from here on: FLOW and ACK find the consumer as soon as the client has
         # the answer, and it gets no message before that.

@@ -40,8 +40,8 @@ from geminga_server.connection_limits import Limit
 REFUSED_WAIT_S = 1.0
 REFUSED_WAITING_MAX = 16
 
+# Takes what a client sent (credentials, the answer to a challenge) and decides how it goes on.
 Examine = Callable[[bytes], Awaitable[Outcome]]
-"""Takes what a client sent (credentials, the answer to a challenge) and decides how it goes on."""
 
 
 class Handshake(CommandGroup):

@@ -21,6 +21,7 @@ class LookupCommands(CommandGroup):
         """LOOKUP: the broker that serves the topic, or the one to ask instead."""
         session = self._session
         context = session.context
+        # All of it is measured: parsing, authorization, ZooKeeper.
         counts, began_s = context.counts, context.clock.monotonic()
         # None until the lookup succeeded.
         is_redirect: bool | None = None

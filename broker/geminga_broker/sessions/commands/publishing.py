@@ -13,10 +13,11 @@ from typing import ClassVar
 from geminga_broker.errors import BrokerError, NotAllowed
 from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_one, publisher_of
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers, as_task
-from geminga_broker.sessions.commands.schemas import schema_of, topic_schemas
+from geminga_broker.sessions.commands.schemas import schema_of
 from geminga_broker.sessions.session import Session
 from geminga_broker.topics.producing.producers import Producer, ProducerRequest
 from geminga_broker.topics.producing.replicated import ReplicatorProducer
+from geminga_broker.topics.topic_schemas import TopicSchemas
 from geminga_protocol.errors import ChecksumMismatch, WireError
 from geminga_protocol.framing import Bounds
 from geminga_protocol.pulsar import api_pb2 as api
@@ -174,6 +175,7 @@ class ProducerCommands(CommandGroup):
 
     def _refuse_payload(self, producer_id: int, sequence_id: int, error: WireError) -> None:
         """Answer SEND_ERROR. The message is not stored: every consumer would fail on it."""
+        # Clients may send a damaged message again.
         is_changed = isinstance(error, ChecksumMismatch)
         code = api.ChecksumError if is_changed else api.MetadataError
         self._session.send(encode_send_error(producer_id, sequence_id, code, str(error)))
@@ -196,6 +198,7 @@ class ProducerCommands(CommandGroup):
         present = self._producers.get(command.producer_id)
         if present is not None:
             is_same = present.epoch >= command.epoch and command.producer_name in ("", present.name)
+            # A repeated request of the client, unless it has a newer epoch or another name.
             if is_same and not present.is_waiting:
                 self._answer(command, present)
                 return
@@ -223,7 +226,8 @@ class ProducerCommands(CommandGroup):
             # Without a log there are no positions.
             producer.is_positioned = session.tells_source_positions and name.is_persistent
         schema = schema_of(command.schema) if command.HasField("schema") else None
-        producer.schema_version = await topic_schemas(context, topic).admit_producer(schema)
+        schemas = TopicSchemas(topic, context.topics.services.schemas)
+        producer.schema_version = await schemas.admit_producer(schema)
         if command.initial_subscription_name:
             await topic.create_subscription(command.initial_subscription_name, from_earliest=True)
         await topic.connect_producer(producer)
@@ -292,6 +296,7 @@ class ProducerCommands(CommandGroup):
 
     def disconnected(self) -> None:
         """Disconnect all producers."""
+        # A copy, as a producer that is disconnected may be taken out.
         for producer in list(self._producers.values()):
             producer.disconnect()
         self._producers.clear()

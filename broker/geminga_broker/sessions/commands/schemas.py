@@ -13,8 +13,6 @@ from geminga_broker.schemas.errors import InvalidSchema, SchemaNotFound
 from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import decode_version, encode_version, schema_id
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers, as_task
-from geminga_broker.sessions.context import SessionContext
-from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_schemas import TopicSchemas
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_schema, encode_schema_version
@@ -31,11 +29,6 @@ def schema_of(message: api.Schema) -> Schema:
         raise InvalidSchema(f"schemas of type {message.type} are not known here") from None
     properties = {pair.key: pair.value for pair in message.properties}
     return Schema(kind, message.schema_data, properties)
-
-
-def topic_schemas(context: SessionContext, topic: Topic) -> TopicSchemas:
-    """What admits clients of ``topic`` with their schemas."""
-    return TopicSchemas(topic, context.topics.services.schemas)
 
 
 class SchemaCommands(CommandGroup):
@@ -79,7 +72,8 @@ class SchemaCommands(CommandGroup):
         schema = schema_of(command.schema)
         # As upstream, plain bytes are no schema here: Java's clients ask for them, too.
         wanted = None if schema.type is SchemaType.NONE else schema
-        version = await topic_schemas(session.context, topic).admit_producer(wanted)
+        schemas = TopicSchemas(topic, session.context.topics.services.schemas)
+        version = await schemas.admit_producer(wanted)
         session.send(encode_schema_version(command.request_id, version))
 
     handlers: ClassVar[Handlers] = {

@@ -59,6 +59,7 @@ class TopicListCommands(CommandGroup):
             with suppress(UnsupportedPattern):  # the client filters the list itself
                 wanted = TopicFilter(command.topics_pattern)
         discovery, topics = self._session.context.discovery, list[TopicName]()
+        # The mode is one kind of topics, or all.
         if command.mode != api.CommandGetTopicsOfNamespace.NON_PERSISTENT:
             topics += await discovery.persistent_topics_of(namespace)
         # These take requests to the other brokers: only where they are wanted.
@@ -66,6 +67,7 @@ class TopicListCommands(CommandGroup):
             topics += await discovery.non_persistent_topics_of(namespace)
         names = [str(topic) for topic in await _matching(topics, wanted)]
         hash_now = topics_hash(names)
+        # A client that has the same list already is sent none: lists may be large.
         is_changed = not (command.HasField("topics_hash") and command.topics_hash == hash_now)
         self._session.send(
             encode_topics_of_namespace(
@@ -172,6 +174,8 @@ class TopicWatcher:
         """Send nothing more."""
         if self._is_following:
             self._is_following = False
+            # The list is followed for all watchers of the namespace together, until the last one
+            # leaves.
             self._lists.leave(self._namespace, self._changed)
 
     def _named(self, names: Iterable[str]) -> Iterable[TopicName]:
@@ -191,6 +195,7 @@ class TopicWatcher:
     def _apply(self, added: Names, removed: Names) -> tuple[list[str], list[str]]:
         """Add and remove topics; returns the names of those that the client is to know of."""
         came = [str(each) for each in self._named(sorted(added)) if _matches(each, self._wanted)]
+        # A topic that did not match is unknown to the client.
         went = [str(each) for each in self._named(sorted(removed)) if str(each) in self.topics]
         self.topics.update(came)
         self.topics.difference_update(went)

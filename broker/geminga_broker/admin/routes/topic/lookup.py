@@ -20,12 +20,14 @@ router = APIRouter(prefix="/lookup/v2/topic/{domain:domain}/{tenant}/{namespace}
 @router.get("", dependencies=[on_topic(Action.LOOKUP)])
 async def look_up(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """The addresses of the owner. Where there is none yet, a redirect to the broker to ask."""
+    # Clients name a listener in either way; else it is the one that they have connected to.
     named = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
     owner = await owner_asked_for(request, services, topic)
     if owner.is_redirect:
         raise ServedElsewhere(elsewhere(request, owner))
     try:
         owner = owner.at_listener(named or listener_of(request))
+    # Upstream answers 500 for a listener that the owner does not advertise.
     except ListenerMissing as error:
         raise RestError(500, str(error)) from None
     # All names that upstream has for them: some client needs each.
