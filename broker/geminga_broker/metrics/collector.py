@@ -226,7 +226,7 @@ def topic_snapshot(topic: Topic) -> TopicSnapshot:
     rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
     if topic.keeps_messages:
         stored = topic.part(StoredSubscriptions).subscriptions.values()
-        subscriptions = [_stored_subscription_snapshot(each) for each in stored]
+        subscriptions = [stored_subscription_snapshot(each) for each in stored]
     else:
         volatile = topic.part(VolatileSubscriptions).subscriptions.values()
         subscriptions = []
@@ -292,7 +292,7 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
     if replicators:
         producers = topic.publishing.producers
         snapshot.replicators = [
-            _replicator_snapshot(remote, each, producers.get(each.opposite))
+            replicator_snapshot(remote, each, producers.get(each.opposite))
             for remote, each in replicators.items()
         ]
     # None until something is published.
@@ -300,10 +300,13 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
         snapshot.write_latency_ms = topic.publishing.write_latency.shown
 
 
-def _replicator_snapshot(
+def replicator_snapshot(
     remote: str, replicator: Replicator, inbound: Producer | None
 ) -> ReplicatorSnapshot:
-    """``inbound`` is the producer of the remote cluster's replicator, if it is connected."""
+    """What the metrics show of the replication to one cluster, and from there.
+
+    ``inbound`` is the producer of the remote cluster's replicator, if it is connected.
+    """
     rate_out, throughput_out, rate_expired = replicator.meter.rates
     rate_in, throughput_in, _ = (0.0, 0.0, 0.0) if inbound is None else inbound.meter.rates
     return ReplicatorSnapshot(
@@ -340,7 +343,7 @@ def _subscription_snapshot(subscription: TopicSubscription) -> SubscriptionSnaps
     )
 
 
-def _stored_subscription_snapshot(subscription: Subscription) -> SubscriptionSnapshot:
+def stored_subscription_snapshot(subscription: Subscription) -> SubscriptionSnapshot:
     """What the metrics show of a subscription with a cursor."""
     snapshot = _subscription_snapshot(subscription)
     dispatcher = subscription.dispatcher

@@ -9,7 +9,7 @@ import json
 from base64 import b64encode
 
 from geminga_broker.managed_ledger.positions import Position
-from geminga_protocol.pulsar.api_pb2 import CompressionType, MessageMetadata
+from geminga_protocol.pulsar.api_pb2 import CompressionType
 from geminga_protocol.pulsar.payload import metadata_bounds, parse_broker_entry, parse_metadata
 from geminga_protocol.pulsar.timestamps import iso_time
 from geminga_protocol.records.compression import inflate
@@ -65,16 +65,6 @@ def message_headers(position: Position, payload: bytes) -> dict[str, str]:
         headers[f"{PREFIX}batch-size"] = str(len(payload) - (body_start - metadata_start))
     if metadata.HasField("compression"):
         headers[f"{PREFIX}compression"] = CompressionType.Name(metadata.compression)
-    _add_fields(headers, metadata)
-    # What the broker wrote in front of the entry, where that is configured.
-    noted = parse_broker_entry(payload, 0, len(payload))
-    if noted is not None:
-        headers[f"{PREFIX}Broker-Entry-METADATA-timestamp"] = iso_time(noted.broker_timestamp)
-        headers[f"{PREFIX}Broker-Entry-METADATA-index"] = str(noted.index)
-    return headers
-
-
-def _add_fields(headers: dict[str, str], metadata: MessageMetadata) -> None:
     for field, name in _PLAIN.items():
         if metadata.HasField(field):  # type: ignore[arg-type]  # the names of its fields
             headers[PREFIX + name] = _text(getattr(metadata, field))
@@ -86,6 +76,12 @@ def _add_fields(headers: dict[str, str], metadata: MessageMetadata) -> None:
             headers[PREFIX + name] = iso_time(getattr(metadata, field))
     if metadata.replicate_to:
         headers[f"{PREFIX}replicated-to"] = _json(list(metadata.replicate_to))
+    # What the broker wrote in front of the entry, where that is configured.
+    noted = parse_broker_entry(payload, 0, len(payload))
+    if noted is not None:
+        headers[f"{PREFIX}Broker-Entry-METADATA-timestamp"] = iso_time(noted.broker_timestamp)
+        headers[f"{PREFIX}Broker-Entry-METADATA-index"] = str(noted.index)
+    return headers
 
 
 def message_body(payload: bytes) -> bytes:

@@ -65,11 +65,12 @@ TTL_REFUSAL = "Invalid value for message TTL, message TTL must >= 0"
 # Bodies that only one policy has
 
 
-async def _yes_or_no(request: Request) -> bool:
+async def yes_or_no(request: Request) -> bool:
+    """Read ``true``; anything else that a flag may be is false."""
     return bool(await flag(request))
 
 
-async def _ttl_in_query(request: Request) -> int:
+async def ttl_in_query(request: Request) -> int:
     """The time to live of a topic, which upstream has in the query."""
     words = request.query_params.get("messageTTL", "")
     if not words.removeprefix("-").isdecimal() or int(words) > INT_MAX:
@@ -79,7 +80,8 @@ async def _ttl_in_query(request: Request) -> int:
     return int(words)
 
 
-async def _threshold(request: Request) -> int:
+async def compaction_threshold(request: Request) -> int:
+    """Read a number of bytes."""
     threshold = await json_body(request)
     if not isinstance(threshold, int) or isinstance(threshold, bool):
         raise RestError(400, "compactionThreshold should be a number of bytes")
@@ -91,7 +93,8 @@ async def _threshold(request: Request) -> int:
     return threshold
 
 
-async def _types(request: Request) -> tuple[str, ...]:
+async def subscription_types(request: Request) -> tuple[str, ...]:
+    """Read a list of types of subscription."""
     names = await json_body(request)
     if not isinstance(names, list) or not all(each in LABELS for each in names):
         raise RestError(400, f"The body should be a list of {', '.join(LABELS)}")
@@ -99,7 +102,7 @@ async def _types(request: Request) -> tuple[str, ...]:
     return tuple(each for each in LABELS if each in names)
 
 
-def _word(check: Callable[[str], None]) -> Callable[[Request], Awaitable[str | None]]:
+def word(check: Callable[[str], None]) -> Callable[[Request], Awaitable[str | None]]:
     """A string that ``check`` accepts, or ``null``."""
 
     async def read(request: Request) -> str | None:
@@ -114,12 +117,13 @@ def _word(check: Callable[[str], None]) -> Callable[[Request], Awaitable[str | N
     return read
 
 
-async def _quota(request: Request) -> BacklogQuota:
+async def backlog_quota(request: Request) -> BacklogQuota:
+    """Read a quota, as it is stored."""
     body = await object_body(request) or {}
     return checked_quota(str(namespace_in(request)), of_document(BacklogQuota, body))
 
 
-def _quota_type(request: Request) -> str:
+def backlog_quota_type(request: Request) -> str:
     """The type of quota that the query names. Raises ``RestError`` 404 for an unknown one."""
     kind = request.query_params.get("backlogQuotaType", DESTINATION_STORAGE)
     if kind not in QUOTA_TYPES:
@@ -163,10 +167,10 @@ STORAGE = (
     PolicyRow(
         words="How large or how old a backlog may be (``backlogQuotaType``).",
         field="backlog_quota_map",
-        read=_quota,
+        read=backlog_quota,
         namespace=Served("backlogQuota", shown_as="backlogQuotaMap"),
         topic=Served("backlogQuota", shown_as="backlogQuotaMap"),
-        key=_quota_type,
+        key=backlog_quota_type,
         check=_check_quota,
         missing=MISSING_FOR_QUOTA,
         titles=("get backlog quotas", "set backlog quota", "delete backlog quota"),
@@ -176,12 +180,12 @@ STORAGE = (
         field="message_ttl_s",
         read=number(TTL_REFUSAL),
         namespace=Served("messageTTL"),
-        topic=Served("messageTTL", read=_ttl_in_query),
+        topic=Served("messageTTL", read=ttl_in_query),
     ),
     PolicyRow(
         words="How many bytes may be uncompacted before a topic is compacted; 0: any number.",
         field="compaction_threshold_bytes",
-        read=_threshold,
+        read=compaction_threshold,
         namespace=Served("compactionThreshold", method="PUT"),
         topic=Served("compactionThreshold"),
     ),
@@ -242,7 +246,7 @@ PUBLISHING = (
     PolicyRow(
         words="Whether producers must encrypt what they send.",
         field="encryption_required",
-        read=_yes_or_no,
+        read=yes_or_no,
         namespace=Served("encryptionRequired", can_delete=False),
     ),
     PolicyRow(
@@ -334,7 +338,7 @@ CONSUMING = (
     PolicyRow(
         words="Which types of subscription are allowed; none: those of the broker's settings.",
         field="subscription_types_enabled",
-        read=_types,
+        read=subscription_types,
         namespace=Served("subscriptionTypesEnabled"),
         topic=Served("subscriptionTypesEnabled"),
         unset=(),
@@ -345,7 +349,7 @@ SCHEMAS = (
     PolicyRow(
         words="Which schema may follow a topic's present one.",
         field="schema_compatibility_strategy",
-        read=_word(check_strategy),
+        read=word(check_strategy),
         namespace=Served("schemaCompatibilityStrategy", method="PUT", can_delete=False),
         topic=Served("schemaCompatibilityStrategy", method="PUT"),
         unset="UNDEFINED",
@@ -353,20 +357,20 @@ SCHEMAS = (
     PolicyRow(
         words="The older policy for the same, which counts where the newer one is UNDEFINED.",
         field="schema_auto_update_compatibility_strategy",
-        read=_word(check_auto_update_strategy),
+        read=word(check_auto_update_strategy),
         namespace=Served("schemaAutoUpdateCompatibilityStrategy", method="PUT", can_delete=False),
     ),
     PolicyRow(
         words="Whether a producer registers its schema where the topic does not have it.",
         field="is_allow_auto_update_schema",
-        read=_yes_or_no,
+        read=yes_or_no,
         namespace=Served("isAllowAutoUpdateSchema", can_delete=False),
         in_force=lambda services: services.policies.config.schemas.allow_auto_update_schema,
     ),
     PolicyRow(
         words="Whether producers without a schema are refused by topics that have one.",
         field="schema_validation_enforced",
-        read=_yes_or_no,
+        read=yes_or_no,
         namespace=Served("schemaValidationEnforced", can_delete=False),
         topic=Served("schemaValidationEnforced"),
     ),
