@@ -77,9 +77,9 @@ class BrokerConfig(PartConfig):
     cluster_web_service_url: str = ""
     """The same of REST, `http://HOST:PORT`."""
     bind_address: Annotated[str, Upstream("bindAddress")] = "127.0.0.1"
-    """The address it listens on; 0.0.0.0 stands for all."""
+    """Where it listens; 0.0.0.0 is everywhere."""
     advertised_address: Annotated[str, Upstream("advertisedAddress")] = ""
-    """The address that clients connect to; empty: the bind address."""
+    """The host that clients connect to; empty: the bind address."""
     port: Annotated[Port, Upstream("brokerServicePort")] = 6650
     """The port of the Pulsar protocol; 0 takes a free one."""
     web_port: Annotated[Port, Upstream("webServicePort")] = 8080

@@ -23,7 +23,7 @@ class AutoCreationConfig:
     """What holds where a namespace does not set it."""
 
     auto_topic_creation: Annotated[bool, Upstream("allowAutoTopicCreation")] = True
-    """Using a topic creates it, where its namespace does not say otherwise."""
+    """Using a topic creates it, where its namespace does not say."""
     auto_topic_partitions: Annotated[int, Ge(0), Upstream("defaultNumPartitions")] = 0
     """With how many partitions it is created then; 0: not partitioned."""
 
