@@ -36,6 +36,7 @@ class Administration:
         ownership: Ownership,
     ) -> None:
         self._topics = topics
+        # Asked for the metadata of ledgers only.
         self._ledgers = ledgers
         self._ownership = ownership
 

@@ -4,7 +4,7 @@ Clients whose topic is deleted reconnect at once and would create it again. So t
 rounds. In each one:
 
 1. All topics are deleted, on whichever broker.
-2. All bundles are unloaded, and the namespace is marked as deleted: no broker serves it now.
+2. The other brokers unload its bundles, and it is marked as deleted: no broker acquires one now.
 3. Topics that were being created at that moment are waited for, and deleted.
 4. If no topic is left, the records go, the namespace's last. Otherwise the mark is taken away, and
    the next round begins.
@@ -32,6 +32,7 @@ from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import NodeNotEmpty
 from geminga_server.rest.errors import RestError
 
+# The two kinds of topics, as names and paths have them.
 DOMAINS = ("persistent", "non-persistent")
 
 # Clients reconnect ever more slowly, so that a round without a new topic comes soon.
@@ -129,6 +130,7 @@ async def _delete_marked(
 
 
 async def _mark(services: Services, namespace: NamespaceName, *, deleted: bool) -> None:
+    # A member of the policies, which upstream's brokers know, too.
     await services.namespaces.update(namespace, lambda policies: replace(policies, deleted=deleted))
 
 

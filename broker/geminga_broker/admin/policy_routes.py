@@ -258,6 +258,7 @@ def _answer_of(value: object) -> Response:
     """Answer a policy; an empty body where it is not set."""
     if value is None:
         return empty()
+    # In the form of its record, with upstream's names.
     if isinstance(value, JsonRecord):
         return json_record(value)
     if isinstance(value, Mapping):

@@ -94,6 +94,7 @@ async def partitioned(services: Services, topic: TopicName) -> PartitionedTopicM
     """The record of a partitioned topic. Raises ``NamespaceNotFound``,
     ``PartitionedTopicNotFound``."""
     await policies_here(services, topic)
+    # None for a topic that is not partitioned, or does not exist.
     record = await services.partitioned_topics.metadata(topic)
     if record is None:
         raise PartitionedTopicNotFound(str(topic))
@@ -103,6 +104,7 @@ async def partitioned(services: Services, topic: TopicName) -> PartitionedTopicM
 async def explain_missing(services: Services, topic: TopicName) -> None:
     """Raise ``RestError`` 404, in upstream's words, for a partition that was not created yet; for
     other topics the caller's own error is right."""
+    # A partition of a topic that exists: creating the missing partitions would help.
     if topic.partition_index >= 0 and await services.partitioned_topics.metadata(topic.base):
         raise RestError(404, PARTITION_MISSING) from None
 
@@ -247,5 +249,6 @@ async def topic_here(services: Services, topic: TopicName, *, create: bool = Fal
 async def refuse_partitioned(services: Services, topic: TopicName, reason: str) -> None:
     """Raise ``RestError`` 405 where ``topic`` is a partitioned topic as a whole."""
     await policies_here(services, topic)
+    # A non-persistent topic is refused later: it has no log.
     if topic.is_persistent and await services.partitioned_topics.partitions(topic):
         raise RestError(405, reason)

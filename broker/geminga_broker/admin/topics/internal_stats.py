@@ -25,6 +25,7 @@ def internal_stats(
 ) -> Document:
     """The internal stats of ``topic``, with the ``metadata`` of those ledgers, and the ledger with
     its ``compacted`` entries."""
+    # None for a non-persistent topic.
     stored = topic.find(StoredSubscriptions)
     if stored is None:
         return volatile_document()

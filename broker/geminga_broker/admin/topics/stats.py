@@ -136,6 +136,7 @@ def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
         "lastCompactionDurationTimeInMills": report.last_duration_ms,
     }
     for remote, replicator in topic.part(TopicReplication).replicators.items():
+        # The other cluster's replicator publishes here as a producer of that name.
         inbound = topic.publishing.producers.get(replicator.opposite)
         stats["replication"][remote] = replicator_stats(replicator, inbound)
 

@@ -40,6 +40,7 @@ async def list_brokers(services: ServicesArg) -> Response:
 async def check_health(request: Request, services: ServicesArg) -> Response:
     """Whether a message can be published and read here."""
     await _redirect_to_broker(request, services)
+    # Upstream has a topic for each version of topic names; here both are the same.
     version = request.query_params.get("topicVersion")
     if version not in (None, "V1", "V2"):
         raise RestError(404, f"Unknown topic version {version}")

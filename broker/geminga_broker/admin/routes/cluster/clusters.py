@@ -27,6 +27,7 @@ _URLS = (
     ("broker_service_url", "pulsar", "broker service url", "6650"),
     ("broker_service_url_tls", "pulsar+ssl", "broker service tls url", "6651"),
 )
+# Hosts with ports, separated by commas, and perhaps a slash at the end.
 _HOSTS = re.compile(r"[^/,]+(,[^/,]+)*/?")
 
 

@@ -80,6 +80,7 @@ async def delete_tenant(request: Request, services: ServicesArg) -> Response:
 
 async def _tenant(services: Services, body: dict[str, object] | None) -> TenantInfo:
     """The record in the body, checked. Raises ``RestError`` 412."""
+    # The checks and their texts are upstream's.
     if body is None:
         raise RestError(412, "TenantInfo is null")
     if body.get("allowedClusters") is None:

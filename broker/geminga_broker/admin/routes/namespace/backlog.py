@@ -104,6 +104,7 @@ async def _of_every_topic(
     only = None
     if "bundle" in request.path_params:
         only = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
+    # Each owner is asked once for all topics of its bundle.
     topics: dict[Bundle, list[TopicName]] = {}
     for topic in await services.persistent_topics.names(namespace):
         bundle = ring.bundle_of(topic.hash)

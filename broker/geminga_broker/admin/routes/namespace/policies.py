@@ -58,6 +58,7 @@ from geminga_server.rest.parameters import json_body, namespace_in, object_body
 
 # Upstream's texts for a namespace that does not exist, where one of these is to be changed.
 MISSING_FOR_RETENTION = "Namespace policies does not exist"
+# Upstream sends no text here.
 MISSING_FOR_QUOTA = ""
 TTL_REFUSAL = "Invalid value for message TTL, message TTL must >= 0"
 
@@ -173,6 +174,7 @@ STORAGE = (
         key=backlog_quota_type,
         check=_check_quota,
         missing=MISSING_FOR_QUOTA,
+        # All quotas are shown under one path, and set one by one under another.
         titles=("get backlog quotas", "set backlog quota", "delete backlog quota"),
     ),
     PolicyRow(

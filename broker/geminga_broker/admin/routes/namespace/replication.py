@@ -126,6 +126,7 @@ def refusals_of_remotes() -> Generator[None]:
     """Answer errors of requests to other clusters with upstream's statuses."""
     try:
         yield
+    # The words of this text are upstream's.
     except PartitionsDiffer as error:
         raise RestError(
             412,

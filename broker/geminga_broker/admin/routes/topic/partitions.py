@@ -178,6 +178,7 @@ async def _copy_subscriptions(
     here, there = [await services.ownership.owner(each) for each in (source, target)]
     if here.is_self and there.is_self:
         return await services.broker.copy_subscriptions(source, target)
+    # Asks another owner, without the query of this request.
     get = partial(ask, services.calls, request, method="GET", query={})
     try:
         if here.is_self:
@@ -192,6 +193,7 @@ async def _copy_subscriptions(
             return False
         raise
     for name, subscription in stats["subscriptions"].items():
+        # Others end with their consumer.
         if not subscription["isDurable"]:
             continue
         if there.is_self:

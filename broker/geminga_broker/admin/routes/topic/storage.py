@@ -109,6 +109,7 @@ async def terminate_partitions(
 async def _terminate(services: Services, topic: TopicName) -> Document:
     """Terminate a topic that this broker owns."""
     last = await services.broker.terminate_topic(topic)
+    # A copy, as the types of the members differ.
     return {**message_id(last, topic.partition_index)}
 
 
@@ -152,6 +153,7 @@ async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
     # The records of a loaded topic may lag behind: its open ledger is recorded without a size.
     count = await services.partitioned_topics.partitions(topic)
     if not count:
+        # The records of the log and of its cursors.
         stored = await services.persistent_topics.stored(topic)
         if stored is None:
             raise TopicNotFound(str(topic))

@@ -95,9 +95,11 @@ async def create_subscription(request: Request, topic: TopicArg, services: Servi
             )
         except NotAllowed as error:
             raise RestError(409, str(error)) from None
+        # Not refused here: the other partitions shall get it, too.
         is_known.append(not is_new)
 
     await to_each_partition(request, services, topic, create)
+    # Upstream's status for a subscription that exists.
     if any(is_known):
         raise RestError(409, "Subscription already exists for topic")
     return no_content()
@@ -181,6 +183,7 @@ async def expire_by_position(request: Request, topic: TopicArg, services: Servic
     async def expire(loaded: Topic, subscription: Subscription) -> None:
         if not subscription.cursor.backlog_entries:
             raise _not_issued("position", loaded, subscription)
+        # The last message to skip.
         last = upto.position
         if upto.is_excluded:
             last = loaded.managed_ledger.chain.previous_of(last)
