@@ -71,7 +71,7 @@ MUST_BE_PURE = {
     "broker/geminga_broker/ownership/placement.py",
     "broker/geminga_broker/ownership/rings.py",
     "broker/geminga_broker/subscriptions/distribution/active_consumer.py",
-    "cli/geminga_cli/supervisor/fleet.py",
+    "cli/geminga_cli/supervisor/lifecycle/fleet.py",
     "runtime/geminga_cluster/claims.py",
 }
 FILE_CALLS = {"open", "io.open", "os.open", "tarfile.open", "zipfile.ZipFile"}

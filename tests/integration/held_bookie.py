@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from geminga_cli.commands import bookie
+from geminga_cli.commands.parts import bookie
 
 HOLD_VARIABLE = "GEMINGA_TEST_HOLD"
 POLL_S = 0.005

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from tests.torture.fragile_disk import FragileDisk
 from tests.torture.fragile_index import FragileStore
 
-from geminga_cli.commands import bookie
+from geminga_cli.commands.parts import bookie
 
 
 def main() -> int:

@@ -54,7 +54,7 @@ LOCAL = (
 def run_here(kind: Kind, given: Given) -> None:
     """Run it until Ctrl-C. Raises ``InvalidUse``, ``LocalRunFailed``."""
     # It loads the functions worker's packages.
-    from geminga_cli.local_functions import localrun  # noqa: PLC0415 - see above
+    from geminga_cli.admin.local_functions import localrun  # noqa: PLC0415 - see above
 
     localrun(kind, given)
 

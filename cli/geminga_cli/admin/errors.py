@@ -14,7 +14,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import ClassVar
 
-from geminga_cli.text import plain_text
+from geminga_cli.display.text import plain_text
 from geminga_runtime.errors import GemingaError
 
 

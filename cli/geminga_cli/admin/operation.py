@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from geminga_cli.admin.service import AdminService
-from geminga_cli.text import show_value
+from geminga_cli.display.text import show_value
 
 Given = argparse.Namespace
 Do = Callable[[AdminService, Given], Any]

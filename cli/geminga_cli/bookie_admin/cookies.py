@@ -12,7 +12,7 @@ import sys
 
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.errors import NoCookie
-from geminga_cli.text import NOTHING, table
+from geminga_cli.display.text import NOTHING, table
 from geminga_protocol.records.cookies import COOKIES_PATH, Cookie, cookie_path
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_runtime.coordination import NodeMissing

@@ -18,7 +18,7 @@ from geminga_bookie.admin.disk_space import BookieSpace, ask_space
 from geminga_bookie.admin.ledger_json import metadata_json
 from geminga_bookie.admin.ledgers import all_ledgers
 from geminga_cli.bookie_admin.cluster import Cluster
-from geminga_cli.text import plain_text, size_words, table
+from geminga_cli.display.text import plain_text, size_words, table
 from geminga_ledger import LedgerError, NoSuchLedger
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.store import StoredMetadata

@@ -20,8 +20,8 @@ from geminga_autorecovery.fragments import quorum_of
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.errors import CrossedRange
 from geminga_cli.bookie_admin.extent import Extent, extent_of
-from geminga_cli.bookie_admin.verdict import wanted_copies
-from geminga_cli.text import count_words, hex_lines, plain_text
+from geminga_cli.bookie_admin.verdicts.ledger_verdict import wanted_copies
+from geminga_cli.display.text import count_words, hex_lines, plain_text
 from geminga_ledger import UnsupportedLedger
 from geminga_ledger.digests import Decode, payload_decoder
 from geminga_ledger.store import StoredMetadata

@@ -20,8 +20,8 @@ from geminga_cli.admin.errors import (
 )
 from geminga_cli.admin.operation import Operation
 from geminga_cli.admin.options import add_service_options, service_of
+from geminga_cli.display.text import show_json
 from geminga_cli.output import print_lines
-from geminga_cli.text import show_json
 
 EXIT_REFUSED, EXIT_MISUSED = 1, 2
 
@@ -148,6 +148,6 @@ def _unknown(group: str, word: str, operations: Mapping[str, Operation]) -> str:
 
 def operations_of(group: str) -> Sequence[Operation]:
     """The commands of a group; its module is loaded now."""
-    module = import_module(f"geminga_cli.admin.{group.replace('-', '_')}")
+    module = import_module(f"geminga_cli.admin.groups.{group.replace('-', '_')}")
     operations: Sequence[Operation] = module.OPERATIONS
     return operations

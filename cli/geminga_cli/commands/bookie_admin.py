@@ -6,17 +6,21 @@ Exit codes: 0 all is well, 1 something is wrong with what was looked at, 2 it co
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from geminga_cli.bookie_admin.addresses import http_address, zookeeper_hosts
 from geminga_cli.output import drop_output
 
 EXIT_CANNOT = 2
 _PACKAGE = "geminga_cli.bookie_admin"
+
+PORT_MAX = 65_535
+# A name, an IPv4 address, or an IPv6 address in brackets; then the port.
+_HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", re.ASCII)
 
 Add = Callable[[argparse.ArgumentParser], None]
 
@@ -186,6 +190,26 @@ def _number(words: str, what: str) -> int:
     return int(words)
 
 
+def host_port(words: str) -> str:
+    """``HOST:PORT`` as it was given. Raises ``ArgumentTypeError``."""
+    match = _HOST_PORT.fullmatch(words)
+    if match is None or not 0 < int(match[1]) <= PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{words!r} is not HOST:PORT, like 127.0.0.1:2181")
+    return words
+
+
+def http_address(words: str) -> str:
+    """``HOST:PORT``, also of a URL without a path."""
+    return host_port(words.removeprefix("http://").rstrip("/"))
+
+
+def zookeeper_hosts(words: str) -> str:
+    """``HOST:PORT[,HOST:PORT...][/CHROOT]`` as it was given."""
+    for each in words.partition("/")[0].split(","):
+        host_port(each)
+    return words
+
+
 SUB_COMMANDS = {
     "list-bookies": SubCommand(
         "listing:list_bookies", "the registered bookies, their addresses and room"
@@ -196,24 +220,24 @@ SUB_COMMANDS = {
     ),
     "read-ledger": SubCommand("reading:read_ledger", "print entries of a ledger", _add_reading),
     "verify-ledger": SubCommand(
-        "verifying:verify_ledger", "read every copy of every entry of a ledger", _add_ledger
+        "verification:verify_ledger", "read every copy of every entry of a ledger", _add_ledger
     ),
     "dump-journal": SubCommand(
-        "journal_dump:dump_journals",
+        "files.journal:dump_journals",
         "what is in journal files",
         _add_files,
         is_on_cluster=False,
         has_cluster_options=False,
     ),
     "dump-entry-log": SubCommand(
-        "entry_log_dump:dump_entry_logs",
+        "files.entry_log:dump_entry_logs",
         "what is in entry logs",
         _add_files,
         is_on_cluster=False,
         has_cluster_options=False,
     ),
     "dump-index": SubCommand(
-        "index_dump:dump_index",
+        "files.index:dump_index",
         "what a bookie's index knows",
         _add_index,
         is_on_cluster=False,
@@ -239,10 +263,10 @@ SUB_COMMANDS = {
         _add_forgotten,
     ),
     "recover": SubCommand(
-        "moving:recover_bookie", "move all ledgers off a dead bookie, now", _add_recovered
+        "recovery:recover_bookie", "move all ledgers off a dead bookie, now", _add_recovered
     ),
     "decommission": SubCommand(
-        "moving:decommission_bookie",
+        "recovery:decommission_bookie",
         "have all ledgers moved off a stopped bookie, and forget it",
         _add_bookie,
     ),

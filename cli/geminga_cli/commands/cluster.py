@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geminga_cli.commands import standalone
-from geminga_cli.commands.help import HelpPages
+from geminga_cli.commands.parts.settings_help import HelpPages
+from geminga_cli.display.text import show_json, table
 from geminga_cli.errors import CannotObey
 from geminga_cli.output import print_lines
 from geminga_cli.supervisor.process import log_tail
 from geminga_cli.supervisor.settings import ClusterSettings
-from geminga_cli.text import show_json, table
 
 if TYPE_CHECKING:
     from geminga_cli.supervisor.operators import Operator

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from geminga_cli.messaging.options import (
+    LATENCY_BYTES_MIN,
     add_subscription_options,
     as_admin,
     command_parser,
@@ -19,7 +20,6 @@ from geminga_cli.messaging.options import (
     rate,
     refuse,
 )
-from geminga_cli.perf import LATENCY_BYTES_MIN
 
 EXIT_MISUSED = 2
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = make()
     given = parser.parse_args(rest)
     _check(parser, given)
-    from geminga_cli.perf.loads import run  # noqa: PLC0415 - loads the client
+    from geminga_cli.messaging.loads import run  # noqa: PLC0415 - loads the client
 
     return run(given)
 

@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from geminga_cli.commands.help import HelpPages
-from geminga_cli.commands.part import make_parser
+from geminga_cli.commands.parts.part_command import make_parser
+from geminga_cli.commands.parts.settings_help import HelpPages
 from geminga_cli.embedded_zookeeper.provide import provide_zookeeper
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.errors import StartFailed
 from geminga_cli.supervisor.console import no_sync_warning
 from geminga_cli.supervisor.endpoints import EndpointsFile
-from geminga_cli.supervisor.fleet import Fleet, Start
+from geminga_cli.supervisor.lifecycle.fleet import Fleet
+from geminga_cli.supervisor.lifecycle.orders import Start
 from geminga_cli.supervisor.parts import Part
 from geminga_cli.supervisor.plan import Plan, PortReservations
 from geminga_cli.supervisor.process import Process

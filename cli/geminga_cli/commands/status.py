@@ -13,8 +13,8 @@ from typing import Any
 from geminga_cli.admin.errors import AdminRefused, BrokerUnreachable, InvalidUse
 from geminga_cli.admin.options import add_service_options, service_of
 from geminga_cli.admin.service import AdminService
+from geminga_cli.display.text import show_json
 from geminga_cli.output import print_lines
-from geminga_cli.text import show_json
 
 EXIT_UNHEALTHY, EXIT_MISUSED = 1, 2
 HEALTHY = "ok"

@@ -21,7 +21,7 @@ from geminga_cli.embedded_zookeeper.configuration import (
     command_line,
     configuration_text,
 )
-from geminga_cli.embedded_zookeeper.words import ask, wait_until_ready
+from geminga_cli.embedded_zookeeper.four_letter_words import ask, wait_until_ready
 from geminga_cli.errors import SetupFailed
 from geminga_cli.ports import ReservedPort
 from geminga_runtime.clock import SystemClock

@@ -15,14 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from geminga_cli.embedded_zookeeper.configuration import ZooKeeperSettings
+from geminga_cli.embedded_zookeeper.four_letter_words import measurements, wait_until_ready
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.embedded_zookeeper.provide import provide_zookeeper
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
-from geminga_cli.embedded_zookeeper.words import measurements, wait_until_ready
 from geminga_cli.errors import StartFailed
 from geminga_cli.ports import reserve
 from geminga_cli.standard_input import is_stream, stop_at_end_of_input
-from geminga_cli.supervisor.fleet import START_TIMEOUT_S, PartRules
+from geminga_cli.supervisor.lifecycle.fleet import START_TIMEOUT_S
+from geminga_cli.supervisor.lifecycle.orders import PartRules
 from geminga_cli.supervisor.metrics_page import MetricsPage
 from geminga_cli.supervisor.parts import ZooKeeperPart
 from geminga_cli.supervisor.process import Process, exit_words

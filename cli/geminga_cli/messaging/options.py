@@ -15,6 +15,9 @@ from typing import Any, NoReturn
 URL_VARIABLE = "GEMINGA_SERVICE_URL"
 DEFAULT_URL = "pulsar://localhost:6650"
 AUTH_VARIABLE = "GEMINGA_AUTH_PARAMS"
+# A message whose latency `perf` measures begins with the id of the run and the time it was sent at,
+# 8 bytes each.
+LATENCY_BYTES_MIN = 16
 
 
 class Refused(argparse.Action):

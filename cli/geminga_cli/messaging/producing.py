@@ -5,30 +5,68 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from geminga import (
+    AvroSchema,
     Batching,
     BytesSchema,
     Client,
     ClientError,
     Encryption,
+    JsonSchema,
     KeyValueSchema,
     MessageId,
     PublicKeys,
     Schema,
+    StringSchema,
 )
 from geminga_cli.admin.errors import InvalidUse
 from geminga_cli.messaging.files import content_of, key_at
-from geminga_cli.messaging.pace import Pace
 from geminga_cli.messaging.run import run_with_client
-from geminga_cli.messaging.schema_words import written_schema
 from geminga_cli.output import print_now
+from geminga_cli.throughput.pace import Pace
 from geminga_runtime.clock import Clock, SystemClock
 
 Show = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaOption:
+    """A schema, and how its values are read from what a person wrote.
+
+    ``read`` raises ``ValueError``.
+    """
+
+    schema: Schema[Any]
+    read: Callable[[bytes], Any]
+
+
+def schema_option(words: str) -> SchemaOption:
+    """``bytes``, ``string``, ``json:DEFINITION`` or ``avro:DEFINITION``.
+
+    A definition is Avro's, in JSON; values of both are written as JSON. Raises ``InvalidUse``,
+    ``MissingExtra``.
+    """
+    kind, _, definition = words.partition(":")
+    if words == "bytes":
+        return SchemaOption(BytesSchema(), bytes)
+    if words == "string":
+        return SchemaOption(StringSchema(), lambda body: body.decode())
+    if kind not in ("json", "avro") or not definition:
+        raise InvalidUse(
+            f"{words!r} is no schema: bytes, string, json:DEFINITION or avro:DEFINITION"
+        )
+    try:
+        parsed: Mapping[str, Any] = json.loads(definition)
+        if kind == "json":
+            return SchemaOption(JsonSchema(object, definition=parsed), json.loads)
+        return SchemaOption(AvroSchema(object, definition=parsed), json.loads)
+    except (ValueError, TypeError) as error:
+        raise InvalidUse(f"the definition of the {kind} schema cannot be used: {error}") from None
 
 
 class Production:
@@ -91,11 +129,11 @@ class Production:
 
 def _schema_and_values(given: argparse.Namespace) -> tuple[Schema[Any] | None, list[Any]]:
     """The schema of what is sent, and the values of one round, each of which fits it."""
-    value = written_schema(given.value_schema)
+    value = schema_option(given.value_schema)
     schema: Schema[Any] | None = None if given.value_schema == "bytes" else value.schema
     values = [_read(value.read, body) for body in _bodies(given)]
     if given.key_value_encoding_type != "none":
-        key = written_schema(given.key_schema)
+        key = schema_option(given.key_schema)
         pair_key = _read(key.read, _pair_key(given))
         encoding = given.key_value_encoding_type.upper()
         schema = KeyValueSchema(key.schema, value.schema, encoding)

@@ -10,11 +10,11 @@ from typing import Any
 
 from geminga import EARLIEST, LATEST, AutoConsumeSchema, Client, Message, MessageId
 from geminga_cli.admin.errors import InvalidUse
+from geminga_cli.display.messages import message_json, message_lines
 from geminga_cli.messaging.files import key_at
-from geminga_cli.messaging.pace import Pace
 from geminga_cli.messaging.run import run_with_client
-from geminga_cli.messaging.text import message_json, message_lines
 from geminga_cli.output import print_now
+from geminga_cli.throughput.pace import Pace
 from geminga_runtime.clock import Clock, SystemClock
 
 Show = Callable[[str], None]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from geminga_cli.errors import CannotObey, NoSupervisor
-from geminga_cli.supervisor.fleet import START_ATTEMPTS_MAX, START_TIMEOUT_S, Phase
+from geminga_cli.supervisor.lifecycle.fleet import START_ATTEMPTS_MAX, START_TIMEOUT_S
+from geminga_cli.supervisor.lifecycle.orders import Phase
 from geminga_cli.supervisor.settings import CONTROL_SOCKET_NAME
 from geminga_runtime.clock import Clock
 from geminga_runtime.control_codec import Instruction

@@ -19,7 +19,7 @@ from geminga_cli.embedded_zookeeper.configuration import (
 )
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.gate import Gate
-from geminga_cli.supervisor.fleet import PartRules
+from geminga_cli.supervisor.lifecycle.orders import PartRules
 from geminga_cli.supervisor.process import Command, Process
 from geminga_cli.whole_file import keep_whole
 from geminga_server.open_files import open_files

@@ -14,7 +14,7 @@ from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.errors import CannotObey, UnusablePort
 from geminga_cli.ports import ReservedPort, reserve
 from geminga_cli.supervisor.broker_ids import BrokerIds
-from geminga_cli.supervisor.fleet import PartRules
+from geminga_cli.supervisor.lifecycle.orders import PartRules
 from geminga_cli.supervisor.parts import Part, PythonPart, ZooKeeperPart
 from geminga_cli.supervisor.settings import (
     BOOKIE,

@@ -18,7 +18,7 @@ from geminga_cli.supervisor.endpoints import (
     endpoints_text,
     entrance_of,
 )
-from geminga_cli.supervisor.fleet import Fleet
+from geminga_cli.supervisor.lifecycle.fleet import Fleet
 from geminga_cli.supervisor.parts import Part
 from geminga_cli.supervisor.plan import Plan
 from geminga_cli.supervisor.settings import ZOOKEEPER, StandaloneSettings

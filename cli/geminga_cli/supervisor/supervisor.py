@@ -16,14 +16,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from geminga_cli.embedded_zookeeper.words import measurements, wait_until_ready
+from geminga_cli.embedded_zookeeper.four_letter_words import measurements, wait_until_ready
 from geminga_cli.errors import CannotObey
 from geminga_cli.supervisor.endpoints import PartEndpoints
-from geminga_cli.supervisor.fleet import (
-    START_TIMEOUT_S,
+from geminga_cli.supervisor.lifecycle.fleet import START_TIMEOUT_S, Fleet
+from geminga_cli.supervisor.lifecycle.orders import (
     Announce,
     Finish,
-    Fleet,
     Freeze,
     Kill,
     Order,

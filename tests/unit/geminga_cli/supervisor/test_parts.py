@@ -17,7 +17,7 @@ from geminga_cli.embedded_zookeeper.configuration import (
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.gate import pass_gate
 from geminga_cli.supervisor import parts
-from geminga_cli.supervisor.fleet import PartRules
+from geminga_cli.supervisor.lifecycle.orders import PartRules
 from geminga_cli.supervisor.parts import (
     PythonPart,
     ZooKeeperPart,

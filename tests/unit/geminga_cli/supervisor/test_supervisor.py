@@ -17,7 +17,8 @@ import pytest
 from geminga_cli.gate import Gate
 from geminga_cli.supervisor import supervisor as supervisor_module
 from geminga_cli.supervisor.endpoints import PartEndpoints
-from geminga_cli.supervisor.fleet import HANGS, Fleet, PartRules, Start
+from geminga_cli.supervisor.lifecycle.fleet import HANGS, Fleet
+from geminga_cli.supervisor.lifecycle.orders import PartRules, Start
 from geminga_cli.supervisor.process import Command, Process
 from geminga_cli.supervisor.supervisor import Launched, Supervisor
 from geminga_runtime.clock import SystemClock

@@ -1,0 +1,179 @@
+"""Single messages, by ``geminga admin topics``: looked at without being acknowledged."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from geminga_cli.admin.errors import AdminRefused
+from geminga_cli.admin.operation import Given, Operation, gets, option, path, place, switch
+from geminga_cli.admin.service import AdminService, Answer
+from geminga_cli.admin.values import moment_ms, topic
+from geminga_cli.display.text import hex_lines, plain_text
+
+TOPIC = place("topic", "the topic's name", topic)
+SHOWN = "x-pulsar-"
+# Names in headers, and what they are called here.
+FIELDS = {
+    "message-id": "messageId",
+    "publish-time": "publishTime",
+    "event-time": "eventTime",
+    "producer-name": "producerName",
+    "sequence-id": "sequenceId",
+    "partition-key": "key",
+    "replicated-from": "replicatedFrom",
+    "deliver-at-time": "deliverAt",
+    "compression": "compression",
+}
+NOT_FOUND = 404
+
+
+def read_messages(answer: Answer) -> list[dict[str, Any]]:
+    """The messages of an entry that a broker showed: one, or those of a batch."""
+    headers = {
+        name.removeprefix(SHOWN): value
+        for name, value in answer.headers.items()
+        if name.startswith(SHOWN)
+    }
+    head: dict[str, Any] = {FIELDS[name]: headers[name] for name in FIELDS if name in headers}
+    properties = json.loads(headers.get("property", "{}"))
+    if "num-batch-message" not in headers:
+        return [{**head, "properties": properties, **_content(answer.body)}]
+    from geminga_protocol.pulsar.payload import split_batch  # noqa: PLC0415 - 60 ms to load
+
+    messages: list[dict[str, Any]] = []
+    for index, (single, body) in enumerate(
+        split_batch(answer.body, int(headers["num-batch-message"]))
+    ):
+        messages.append(
+            {
+                **head,
+                "messageId": f"{head.get('messageId', '')}:{index}",
+                **({"key": single.partition_key} if single.partition_key else {}),
+                "properties": {each.key: each.value for each in single.properties},
+                **_content(body),
+            }
+        )
+    return messages
+
+
+def _content(body: bytes) -> Mapping[str, str]:
+    """Text as it is; what is none in base64, which JSON can hold."""
+    try:
+        return {"data": body.decode()}
+    except UnicodeDecodeError:
+        return {"dataBase64": b64encode(body).decode()}
+
+
+def show_messages(messages: list[dict[str, Any]]) -> Iterator[str]:
+    """Each message: its head in a line, its properties, then what is in it."""
+    for number, message in enumerate(messages):
+        if number:
+            yield "-" * 72
+        rest = ("properties", "data", "dataBase64")
+        head = (f"{name}: {value}" for name, value in message.items() if name not in rest)
+        yield plain_text("  ".join(head))
+        for name, value in message["properties"].items():
+            yield plain_text(f"  {name} = {value}")
+        if "data" in message and message["data"].isprintable():
+            yield message["data"]
+        else:
+            yield from hex_lines(_bytes(message))
+
+
+def _bytes(message: Mapping[str, str]) -> bytes:
+    return message["data"].encode() if "data" in message else b64decode(message["dataBase64"])
+
+
+def _peek(service: AdminService, given: Given) -> list[dict[str, Any]]:
+    """The first messages that the subscription has before it; fewer where there are no more."""
+    found: list[dict[str, Any]] = []
+    template = "{topic}/subscription/{subscription}/position/"
+    position = 1
+    while len(found) < given.count:
+        try:
+            answer = service.fetch(path(template, given) + str(position))
+        except AdminRefused as error:
+            if error.status == NOT_FOUND and found:
+                break
+            raise
+        found += read_messages(answer)
+        position += 1
+    return found[: given.count]
+
+
+def _by_id(service: AdminService, given: Given) -> list[dict[str, Any]]:
+    return read_messages(service.fetch(path("{topic}/ledger/{ledgerId}/entry/{entryId}", given)))
+
+
+def _examine(service: AdminService, given: Given) -> list[dict[str, Any]]:
+    query = {"initialPosition": given.initialPosition, "messagePosition": given.messagePosition}
+    return read_messages(service.fetch(path("{topic}/examinemessage", given), query))
+
+
+MESSAGE_OPERATIONS = (
+    Operation(
+        "peek-messages",
+        "show the first messages that a subscription has before it",
+        (
+            TOPIC,
+            option("-s", "--subscription", required=True, metavar="NAME", help="which one"),
+            option("-n", "--count", read=int, default=1, help="how many (default: 1)"),
+            switch("-ssm", "--show-server-marker", help="as pulsar-admin; there are none yet"),
+        ),
+        _peek,
+        show_messages,
+    ),
+    Operation(
+        "get-message-by-id",
+        "show the messages of an entry",
+        (
+            TOPIC,
+            option("-l", "--ledgerId", read=int, required=True, help="the entry's ledger"),
+            option("-e", "--entryId", read=int, required=True, help="its number in it"),
+        ),
+        _by_id,
+        show_messages,
+    ),
+    Operation(
+        "examine-messages",
+        "show a message by its distance from the first or the last",
+        (
+            TOPIC,
+            option(
+                "-i",
+                "--initialPosition",
+                default="latest",
+                choices=("latest", "earliest"),
+                help="counted from where (default: latest)",
+            ),
+            option("-m", "--messagePosition", read=int, default=1, help="the how manieth (1)"),
+        ),
+        _examine,
+        show_messages,
+    ),
+    Operation(
+        "get-message-id",
+        "show which message was the first at or after a time",
+        (
+            TOPIC,
+            option(
+                "-d",
+                "--datetime",
+                read=moment_ms,
+                required=True,
+                metavar="TIME",
+                help="2026-01-31T16:53:08Z",
+            ),
+        ),
+        gets("{topic}/messageid/{datetime}"),
+    ),
+    Operation(
+        "last-message-id",
+        "show the id of its last message",
+        (TOPIC,),
+        gets("{topic}/lastMessageId"),
+    ),
+)

@@ -1,0 +1,169 @@
+"""What the copies of a ledger come to: counts for each bookie, and where something is wrong. Pure.
+
+Of an open ledger less is certain: a writer is told of an entry once an ack quorum has it, and the
+others may never get it. There a missing copy is only wrong where fewer have it, and beyond what is
+known to be confirmed it never is: the writer may have ended before anybody else got the entry.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from geminga_autorecovery.copies import Copy
+from geminga_autorecovery.findings import Flaw
+from geminga_cli.bookie_admin.extent import Extent
+from geminga_cli.display.text import count_words, ranges_words, table
+from geminga_ledger.quorum import Quorum
+from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+
+# What a copy can be; None where nothing is wrong with it.
+State = Flaw | None
+STATES: tuple[State, ...] = (None, *Flaw)
+
+
+def wanted_copies(
+    metadata: LedgerMetadata, quorum: Quorum, entry_ids: Iterable[int]
+) -> Iterator[tuple[str, int]]:
+    """Every copy that there should be of these entries: bookie id, entry id."""
+    for entry_id in entry_ids:
+        ensemble = metadata.ensemble_of(entry_id)
+        for place in quorum.write_set(entry_id):
+            yield ensemble[place], entry_id
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What some copies of a bookie have in common; ``is_wrong`` where they should be there."""
+
+    bookie_id: str
+    flaw: Flaw
+    is_wrong: bool
+
+
+@dataclass(slots=True)
+class LedgerVerdict:
+    """Filled by ``add``, some whole entries at a time, in order."""
+
+    ledger_id: int
+    metadata: LedgerMetadata
+    extent: Extent
+    copies: int = 0
+    wrong_copies: int = 0
+    counts: dict[str, Counter[State]] = field(default_factory=dict[str, "Counter[State]"])
+    # Entries whose copies are not ok, and an example of why.
+    faults: dict[Fault, list[int]] = field(default_factory=dict[Fault, list[int]])
+    reasons: dict[Fault, str] = field(default_factory=dict[Fault, str])
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every copy is as it should be, and every bookie told what it has."""
+        return not self.wrong_copies and not self.extent.unheard
+
+    def add(self, wanted: Sequence[tuple[str, int]], copies: Sequence[Copy]) -> None:
+        """What was found of these copies."""
+        good = Counter(
+            entry_id
+            for (_, entry_id), copy in zip(wanted, copies, strict=True)
+            if copy.flaw is None
+        )
+        for (bookie_id, entry_id), copy in zip(wanted, copies, strict=True):
+            self.copies += 1
+            self.counts.setdefault(bookie_id, Counter())[copy.flaw] += 1
+            if copy.flaw is None:
+                continue
+            is_wrong = not (copy.flaw is Flaw.ABSENT and self._may_lack(entry_id, good[entry_id]))
+            fault = Fault(bookie_id, copy.flaw, is_wrong)
+            self.faults.setdefault(fault, []).append(entry_id)
+            self.reasons.setdefault(fault, copy.why)
+            self.wrong_copies += is_wrong
+
+    def _may_lack(self, entry_id: int, good_copies: int) -> bool:
+        """Whether a missing copy of the entry is nothing wrong."""
+        if self.metadata.state is LedgerState.CLOSED:
+            return False
+        return entry_id > self.extent.confirmed or good_copies >= self.metadata.ack_quorum
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield from self._headings()
+        if self.counts:
+            yield from table(
+                ["bookie", *map(_word, STATES)],
+                ([name, *map(self.counts[name].__getitem__, STATES)] for name in self.counts),
+            )
+        for fault, entry_ids in self.faults.items():
+            which = "entry" if len(entry_ids) == 1 else "entries"
+            usual = "" if fault.is_wrong else "; an open ledger may lack that"
+            yield (
+                f"{fault.bookie_id}: {which} {ranges_words(entry_ids)} {fault.flaw.value}: "
+                f"{self.reasons[fault]}{usual}"
+            )
+        damaged = sorted(
+            {
+                fault.bookie_id
+                for fault in self.faults
+                if fault.flaw in (Flaw.DAMAGED, Flaw.UNREADABLE)
+            }
+        )
+        if damaged:
+            yield (
+                f"`geminga bookie-admin dump-entry-log --ledger {self.ledger_id} "
+                f"DIRECTORY/*.entries` on {', '.join(damaged)} finds file and place"
+            )
+        for bookie_id, why in self.extent.unheard.items():
+            yield f"{bookie_id}: it does not say which entries it has: {why}"
+        if self.wrong_copies:
+            yield f"{self.wrong_copies} of {self.copies} copies are not as they should be"
+        elif self.is_sound:
+            yield f"all {self.copies} copies are right" if not self.faults else "nothing is wrong"
+        else:
+            yield f"nothing is wrong with the {self.copies} copies that are known of"
+
+    def _headings(self) -> Iterator[str]:
+        extent = self.extent
+        state = self.metadata.state.name.lower().replace("_", " ")
+        count = extent.confirmed + 1 + sum(run.last - run.first + 1 for run in extent.beyond)
+        entries = count_words(count, "entry", "entries")
+        copies = count_words(self.metadata.write_quorum, "bookie")
+        yield f"ledger {self.ledger_id}: {state}, {entries}, each on {copies}"
+        if extent.beyond:
+            known = (
+                "none of them is" if extent.confirmed < 0 else f"up to {extent.confirmed} they are"
+            )
+            runs = ", ".join(
+                str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
+                for run in extent.beyond
+            )
+            yield f"{known} known to be confirmed; {runs} are stored beyond that"
+
+    def record(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "ledger": self.ledger_id,
+            "state": self.metadata.state.name,
+            "lastEntry": self.extent.last,
+            "lastConfirmed": self.extent.confirmed,
+            "copies": self.copies,
+            "wrongCopies": self.wrong_copies,
+            "bookies": {
+                name: {_word(each): counts[each] for each in STATES}
+                for name, counts in self.counts.items()
+            },
+            "faults": [
+                {
+                    "bookie": fault.bookie_id,
+                    "state": fault.flaw.value,
+                    "isWrong": fault.is_wrong,
+                    "entries": entry_ids,
+                    "reason": self.reasons[fault],
+                }
+                for fault, entry_ids in self.faults.items()
+            ],
+            "unheard": dict(self.extent.unheard),
+        }
+
+
+def _word(state: State) -> str:
+    return "ok" if state is None else state.value

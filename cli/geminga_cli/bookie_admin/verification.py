@@ -1,0 +1,31 @@
+"""``verify-ledger``: every copy of every entry of a ledger is read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from geminga_autorecovery.fragments import quorum_of
+from geminga_cli.bookie_admin.cluster import Cluster
+from geminga_cli.bookie_admin.extent import extent_of
+from geminga_cli.bookie_admin.reading import ENTRIES_AT_ONCE_MAX, portions
+from geminga_cli.bookie_admin.verdicts.ledger_verdict import LedgerVerdict, wanted_copies
+
+
+async def verify_ledger(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Print what the copies come to; 1 where one is not as it should be."""
+    stored = await cluster.store.read(options.ledger)
+    metadata = stored.metadata
+    quorum = quorum_of(stored.ledger_id, metadata)
+    extent = await extent_of(cluster, stored)
+    verdict = LedgerVerdict(stored.ledger_id, metadata, extent)
+    step = max(ENTRIES_AT_ONCE_MAX // quorum.write_quorum, 1)
+    for entry_ids in portions(extent.entry_ids(), step):
+        wanted = list(wanted_copies(metadata, quorum, entry_ids))
+        verdict.add(wanted, await cluster.copies().read(stored.ledger_id, metadata, wanted))
+    if options.json:
+        print(json.dumps(verdict.record(), indent=2))
+    else:
+        for line in verdict.lines():
+            print(line)
+    return int(not verdict.is_sound)

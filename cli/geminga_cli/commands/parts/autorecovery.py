@@ -1,0 +1,42 @@
+"""``geminga autorecovery``: runs auto-recovery alone, with a TOML file, variables, or options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from geminga_autorecovery.config import AutoRecoveryPartConfig
+from geminga_cli.commands.parts.part_command import run_part_command
+from geminga_cli.commands.parts.settings_help import HelpPages, Subject
+
+# The part, then what it imports when it begins to serve.
+MODULES = (
+    "geminga_autorecovery.part",
+    "geminga_server.http",
+    "uvicorn.protocols.http.h11_impl",
+    "uvloop",
+)
+
+RECOVERY = Subject(
+    "recovery",
+    "how copies that were lost are found and made again",
+    ("auto_recovery_enabled", "auto_recovery.*"),
+)
+PAGES = HelpPages(
+    "Run auto-recovery without a bookie: it finds ledgers that lost copies, and makes them again. "
+    "Bookies do so themselves unless their auto_recovery_enabled is off.",
+    first=(
+        *("zookeeper", "bind_address", "http_port", "lost_bookie_recovery_delay_s"),
+        *("auditor_periodic_check_interval_s", "replication_bytes_per_s", "log_level"),
+    ),
+    subjects=(
+        Subject("network", "where metrics and health are", ("bind_address", "*port")),
+        Subject("cluster", "where the cluster is", ("zookeeper*", "recovery_id")),
+        Subject("process", "logs", ("log_*",)),
+        RECOVERY,
+    ),
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until told to stop; returns the exit code."""
+    return run_part_command("autorecovery", AutoRecoveryPartConfig, MODULES, arguments, PAGES)

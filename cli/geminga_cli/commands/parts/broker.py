@@ -1,0 +1,84 @@
+"""``geminga broker``: runs one broker with a TOML file, environment variables, or options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from geminga_broker.config import BrokerConfig
+from geminga_cli.commands.parts.part_command import run_part_command
+from geminga_cli.commands.parts.settings_help import HelpPages, Subject
+
+# The part, then what it imports when it begins to serve.
+MODULES = (
+    "geminga_broker.part",
+    "geminga_broker.admin.app",
+    "geminga_server.http",
+    "uvicorn.protocols.http.h11_impl",
+    "uvloop",
+)
+
+PAGES = HelpPages(
+    "Run one broker: it serves topics to Pulsar clients, and stores what they publish on the "
+    "bookies of its cluster, which it finds in ZooKeeper. A new cluster needs `geminga "
+    "initialize-cluster-metadata` once.",
+    first=(
+        *("zookeeper", "cluster", "bind_address", "advertised_address", "port", "web_port"),
+        *("log.ensemble_size", "log.write_quorum", "log.ack_quorum", "cache_bytes_max"),
+        *("auto_topic_creation", "log_level"),
+    ),
+    subjects=(
+        Subject(
+            "network",
+            "where it listens, how it speaks with clients",
+            (
+                *("bind_address", "advertised_address", "*port", "former_broker_ids"),
+                *("listeners.*", "connections.*", "sessions.*"),
+            ),
+        ),
+        Subject(
+            "tls",
+            "TLS: ports, certificates, who is trusted",
+            ("*port_tls", "tls*", "broker_client_tls.*", "bookkeeper_tls.*"),
+        ),
+        Subject("load", "how bundles are placed, moved and split by load", ("load_*",)),
+        Subject(
+            "cluster*",
+            "where the cluster is",
+            ("cluster*", "configuration_store", "initialize", "zookeeper*"),
+        ),
+        Subject(
+            "process",
+            "logs, and how it ends",
+            ("log_*", "close_budget_s", "hand_on_budget_s", "stats_period_s", "exposes_*"),
+        ),
+        Subject("cache", "the newest entries in memory", ("cache.*",)),
+        Subject("log", "how topics are stored: ledgers, cursors, retention", ("log.*",)),
+        Subject(
+            "topics",
+            "how topics come and go",
+            ("policies.auto_creation.*", "inactivity.*", "admin.*"),
+        ),
+        Subject(
+            "publishing",
+            "limits on producers, deduplication, broker entry metadata",
+            ("publishing.*", "broker_entry_metadata_interceptors"),
+        ),
+        Subject(
+            "subscribing",
+            "limits on subscriptions and consumers",
+            ("subscribing.*", "policies.unacknowledged.*"),
+        ),
+        Subject("dispatching", "how fast messages are sent to consumers", ("dispatching.*",)),
+        Subject("backlog", "quotas on what is unread, expiry", ("policies.backlog.*", "expiry.*")),
+        Subject("delayed", "delayed delivery", ("delayed.*",)),
+        Subject("compaction", "compaction of topics by key", ("compaction.*",)),
+        Subject("functions", "where functions run", ("functions_worker*",)),
+        Subject("replication", "replication to other clusters", ("replication.*",)),
+        Subject("schemas", "which schemas topics may have", ("policies.schemas.*",)),
+    ),
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until told to stop; returns the exit code."""
+    return run_part_command("broker", BrokerConfig, MODULES, arguments, PAGES)
