@@ -22,15 +22,15 @@ def main(arguments: Sequence[str]) -> int:
     from geminga_scenarios.console import Story, run_story  # noqa: PLC0415 - not for --help
     from geminga_scenarios.scenario import (  # noqa: PLC0415 - the same
         Setup,
+        run_scenario_seed,
         smaller_setups,
-        tell_scenario,
     )
 
     path = Path(options.scenario)
     setup = Setup(options.bookies, options.brokers, options.proxies, options.time_limit)
     story = Story(
         setup,
-        partial(tell_scenario, path),
+        partial(run_scenario_seed, path),
         lambda setup: ["geminga", "simulate", options.scenario, *setup_words(setup)],
         smaller_setups,
     )
