@@ -1,4 +1,4 @@
-"""``geminga autorecovery``: runs auto-recovery alone, with a TOML file, variables, or options."""
+"""``geminga autorecovery``: runs auto-recovery without a bookie."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from geminga_autorecovery.config import AutoRecoveryPartConfig
 from geminga_cli.commands.parts.part_command import run_part_command
 from geminga_cli.commands.parts.settings_help import HelpPages, Subject
 
-# The part, then what it imports when it begins to serve.
+# The part's module, then modules that it imports when it begins to serve: imported while the part
+# waits at its gate, they cost the start no time.
 MODULES = (
     "geminga_autorecovery.part",
     "geminga_server.http",
@@ -16,13 +17,14 @@ MODULES = (
     "uvloop",
 )
 
+# Bookies show it too: they run auto-recovery themselves.
 RECOVERY = Subject(
     "recovery",
-    "how copies that were lost are found and made again",
+    "how lost copies are found and replaced",
     ("auto_recovery_enabled", "auto_recovery.*"),
 )
 PAGES = HelpPages(
-    "Run auto-recovery without a bookie: it finds ledgers that lost copies, and makes them again. "
+    "Run auto-recovery without a bookie: it finds ledgers that lost copies, and replaces these. "
     "Bookies do so themselves unless their auto_recovery_enabled is off.",
     first=(
         *("zookeeper", "bind_address", "http_port", "lost_bookie_recovery_delay_s"),

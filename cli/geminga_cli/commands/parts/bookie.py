@@ -1,4 +1,4 @@
-"""``geminga bookie``: runs one bookie with a TOML file, environment variables, or options."""
+"""``geminga bookie``: runs one bookie."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from geminga_cli.commands.parts.autorecovery import RECOVERY
 from geminga_cli.commands.parts.part_command import run_part_command
 from geminga_cli.commands.parts.settings_help import HelpPages, Subject
 
-# The part, then what it imports when it begins to serve.
+# The part's module, then modules that it imports when it begins to serve: imported while the part
+# waits at its gate, they cost the start no time.
 MODULES = (
     "geminga_bookie.part",
     "geminga_server.http",
@@ -18,9 +19,9 @@ MODULES = (
 )
 
 PAGES = HelpPages(
-    "Run one bookie: it keeps the entries of ledgers on its disks, and confirms each once it is "
-    "synced. It finds its cluster in ZooKeeper, where `geminga initialize-cluster-metadata` has "
-    "made it known.",
+    "Run one bookie: it stores the entries of ledgers on its disks, and acknowledges each once it "
+    "is synced. It finds its cluster in ZooKeeper, where `geminga initialize-cluster-metadata` "
+    "has written the cluster's first records.",
     first=(
         *("zookeeper", "data_directory", "journal_directories", "ledger_directories"),
         *("bind_address", "advertised_address", "port", "http_port"),
@@ -29,17 +30,17 @@ PAGES = HelpPages(
     subjects=(
         Subject(
             "network",
-            "where it listens, what clients are told",
+            "where it listens, and the address that clients are given",
             ("bind_address", "advertised_address", "*port", "bookie_id", "connections.*"),
         ),
-        Subject("tls", "TLS: certificates, who is trusted", ("tls.*",)),
+        Subject("tls", "TLS: certificates, and authorities to trust", ("tls.*",)),
         Subject("cluster", "where the cluster is", ("zookeeper*",)),
         Subject("process", "logs", ("log_*",)),
         Subject("directories", "where its data is", ("*_directory", "*_directories")),
         Subject("space", "when disks are full", ("space.*",)),
         Subject(
             "garbage",
-            "how deleted ledgers give their room back",
+            "how the space of deleted ledgers is reclaimed",
             ("garbage.*", "compaction_bytes_per_s"),
         ),
         Subject(

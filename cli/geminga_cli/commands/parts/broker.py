@@ -1,4 +1,4 @@
-"""``geminga broker``: runs one broker with a TOML file, environment variables, or options."""
+"""``geminga broker``: runs one broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from geminga_broker.config import BrokerConfig
 from geminga_cli.commands.parts.part_command import run_part_command
 from geminga_cli.commands.parts.settings_help import HelpPages, Subject
 
-# The part, then what it imports when it begins to serve.
+# The part's module, then modules that it imports when it begins to serve: imported while the part
+# waits at its gate, they cost the start no time.
 MODULES = (
     "geminga_broker.part",
     "geminga_broker.admin.app",
@@ -29,7 +30,7 @@ PAGES = HelpPages(
     subjects=(
         Subject(
             "network",
-            "where it listens, how it speaks with clients",
+            "where it listens, and its connections to clients",
             (
                 *("bind_address", "advertised_address", "*port", "former_broker_ids"),
                 *("listeners.*", "connections.*", "sessions.*"),
@@ -37,7 +38,7 @@ PAGES = HelpPages(
         ),
         Subject(
             "tls",
-            "TLS: ports, certificates, who is trusted",
+            "TLS: ports, certificates, and authorities to trust",
             ("*port_tls", "tls*", "broker_client_tls.*", "bookkeeper_tls.*"),
         ),
         Subject("load", "how bundles are placed, moved and split by load", ("load_*",)),
@@ -48,14 +49,14 @@ PAGES = HelpPages(
         ),
         Subject(
             "process",
-            "logs, and how it ends",
+            "logs, and how it stops",
             ("log_*", "close_budget_s", "hand_on_budget_s", "stats_period_s", "exposes_*"),
         ),
         Subject("cache", "the newest entries in memory", ("cache.*",)),
         Subject("log", "how topics are stored: ledgers, cursors, retention", ("log.*",)),
         Subject(
             "topics",
-            "how topics come and go",
+            "how topics are created and deleted",
             ("policies.auto_creation.*", "inactivity.*", "admin.*"),
         ),
         Subject(
@@ -69,7 +70,11 @@ PAGES = HelpPages(
             ("subscribing.*", "policies.unacknowledged.*"),
         ),
         Subject("dispatching", "how fast messages are sent to consumers", ("dispatching.*",)),
-        Subject("backlog", "quotas on what is unread, expiry", ("policies.backlog.*", "expiry.*")),
+        Subject(
+            "backlog",
+            "quotas on backlogs, and expiry of messages",
+            ("policies.backlog.*", "expiry.*"),
+        ),
         Subject("delayed", "delayed delivery", ("delayed.*",)),
         Subject("compaction", "compaction of topics by key", ("compaction.*",)),
         Subject("functions", "where functions run", ("functions_worker*",)),

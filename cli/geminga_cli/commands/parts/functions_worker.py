@@ -1,5 +1,4 @@
-"""``geminga functions-worker``: runs one functions worker with a TOML file, environment variables,
-or options."""
+"""``geminga functions-worker``: runs one functions worker."""
 
 from __future__ import annotations
 
@@ -9,7 +8,8 @@ from geminga_cli.commands.parts.part_command import run_part_command
 from geminga_cli.commands.parts.settings_help import HelpPages, Subject
 from geminga_functions.config import FunctionsWorkerConfig
 
-# The part, then what it imports when it begins to serve.
+# The part's module, then modules that it imports when it begins to serve: imported while the part
+# waits at its gate, they cost the start no time.
 MODULES = (
     "geminga_functions.part",
     "geminga_server.http",
@@ -18,9 +18,9 @@ MODULES = (
 )
 
 PAGES = HelpPages(
-    "Run one functions worker: it runs functions, sources and sinks, and shares that with all "
-    "workers of the same cluster, which elect a leader among them. It talks to brokers, or to a "
-    "proxy, and to nothing else.",
+    "Run one functions worker: it runs functions, sources and sinks, and shares them with all "
+    "workers of the same cluster, which elect a leader. It connects to brokers, or to a proxy, "
+    "and to nothing else.",
     first=(
         *("pulsar_service_url", "pulsar_web_service_url", "worker_id", "bind_address"),
         *("worker_port", "directory", "log_level"),
@@ -33,7 +33,7 @@ PAGES = HelpPages(
         ),
         Subject(
             "cluster",
-            "which workers are one cluster, and how they share their work",
+            "which workers form a cluster, and how they share their work",
             (
                 *("worker_id", "pulsar_functions_*", "*_topic_name", "lease_s", "rebalances"),
                 "topic_compaction_s",

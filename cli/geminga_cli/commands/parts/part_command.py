@@ -1,4 +1,4 @@
-"""What the commands that run one part each share: options made from the part's settings.
+"""What the commands that run one part each share: options made of the part's settings.
 
 Every setting is an option, under the name that ``geminga_server.config`` uses in its messages.
 """
@@ -16,7 +16,7 @@ from geminga_cli.commands.parts.settings_help import HelpPages, SettingsParser, 
 from geminga_cli.gate import pass_gate
 from geminga_server.config import Setting, bare_type, list_of_words, settings_of
 
-# Settings whose option has a shorter name beside the one that follows from theirs.
+# Settings whose option has a shorter name beside the one that follows from the setting's name.
 SHORT_OPTIONS = {
     "data_directory": "--data-dir",
     "hang_limit_s": "--hang-limit",
@@ -26,12 +26,13 @@ SHORT_OPTIONS = {
     "num_functions_workers": "--functions-workers",
     "num_proxies": "--proxies",
 }
-# What an option's words are turned into here; the settings turn all others, with pydantic.
+# The types that argparse reads, so that it reports mistakes in them. Other values stay text here:
+# the settings read them, with pydantic, which is loaded later.
 PLAIN_TYPES: tuple[type, ...] = (int, float, Path)
 
 
 class Part(Protocol):
-    """A part's module ``part``: how a process of it is run."""
+    """The module ``part`` of a part's package: how a process of it is run."""
 
     def main(self, file: Path | None, flags: Mapping[str, object]) -> int:
         """Run until told to stop; returns the exit code."""
@@ -45,17 +46,20 @@ def run_part_command(
     arguments: Sequence[str],
     pages: HelpPages,
 ) -> int:
-    """Run the part whose module is the first of ``modules``; the others it will need soon."""
+    """Run the part in the first of ``modules``; the part will soon import the others.
+
+    Under a supervisor these are imported while the part waits at its gate.
+    """
     options = vars(make_parser(part, config_class, pages).parse_args(arguments))
     file = options.pop("config")
     module = import_module(modules[0])
     if not pass_gate(os.environ, modules[1:]):
-        return 0  # the supervisor died before it ever let us go
+        return 0  # the supervisor died before it released us
     return cast("Part", module).main(file, options)
 
 
 def make_parser(part: str, config_class: type[Any], pages: HelpPages) -> SettingsParser:
-    """``--config`` and an option for every setting; what is not given stays None."""
+    """``--config`` and an option for every setting; an option that is not given stays None."""
     parser = SettingsParser(part, pages)
     parser.add_argument(
         "--config",
@@ -77,7 +81,7 @@ def make_parser(part: str, config_class: type[Any], pages: HelpPages) -> Setting
 
 
 def reader_of(setting: Setting) -> Callable[[str], object]:
-    """What makes a value of an option's words; a list is written ``a,b``."""
+    """The function that makes a value of an option's text; a list is written ``a,b``."""
     kind = bare_type(setting.kind)
     if isinstance(kind, type) and kind in PLAIN_TYPES:
         return kind

@@ -1,7 +1,7 @@
-"""What ``--help`` says of a command with settings: the ones that people need first, then the rest.
+"""The ``--help`` of a command with settings: first those that people need first, then the others.
 
-What a setting does stands in its config class (``setting_words``). Which ones are needed first,
-and which subject each belongs to, says the command's module: its ``HelpPages``.
+What a setting does is the string below its field in the config class (``docs_of``). The command's
+module has ``HelpPages``: which settings are needed first, and which subject each belongs to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from geminga_server.config import Setting, bare_type
 
-# What an option's value is called, by what its setting's name ends with.
+# What the value of an option is called, by the end of its setting's name.
 METAVARS = {
     "_ms": "MILLISECONDS",
     "_s": "SECONDS",
@@ -36,41 +36,38 @@ METAVARS = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Settings that belong together: a word for them, what they are about, and which they are.
-
-    A pattern is held against a setting's name, and against its path in the config class: all of a
-    group is ``listeners.*``, whatever its settings are called outside.
-    """
+    """Settings that belong together, on a page of their own (``--help-all NAME``)."""
 
     name: str
     about: str
+    # Which settings these are. A pattern may match a setting's name, or its path in the config
+    # class: ``listeners.*`` is all of that group, whatever the names of its settings are.
     patterns: Sequence[str]
 
     def has(self, setting: Setting) -> bool:
-        """Whether the setting belongs to it."""
+        """Whether the setting belongs to this subject."""
         names = {setting.name, ".".join(setting.path)}
         return any(fnmatchcase(name, pattern) for name in names for pattern in self.patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class HelpPages:
-    """What a command does, the settings that are needed first, and the subjects of all settings.
-
-    Without subjects there is one page, with all settings, those that are needed first first.
-    ``command`` is what people type, where that is not the name of the part.
-    """
+    """What the help of one command says beside its settings."""
 
     purpose: str
+    # The names of the settings on the first page, in this order.
     first: Sequence[str]
+    # All settings by subject. Without subjects there is one page; the other settings follow these.
     subjects: Sequence[Subject] = ()
+    # The words that people type, where they are not the name of the part.
     command: str = ""
 
 
 class SettingsParser(argparse.ArgumentParser):
-    """A parser whose help is made when somebody asks for it, not at each start.
+    """A parser that reads the texts of its help only when the help is asked for.
 
-    ``--help`` is the first page; ``--help-all SUBJECT`` the settings of a subject, ``--help-all``
-    those of all subjects. ``explain`` names the option of each setting.
+    ``--help`` is the first page; ``--help-all SUBJECT`` shows the settings of a subject,
+    ``--help-all`` those of all subjects.
     """
 
     def __init__(self, part: str, pages: HelpPages) -> None:
@@ -82,8 +79,10 @@ class SettingsParser(argparse.ArgumentParser):
         )
         self._part = part
         self._pages = pages
+        # By a setting's name: its option, and itself.
         self._explained: dict[str, tuple[argparse.Action, Setting]] = {}
-        self._words: dict[type[Any], dict[str, str]] = {}
+        # By a config class: what each of its fields does, once it was read.
+        self._docs: dict[type[Any], dict[str, str]] = {}
         if pages.subjects:
             self.add_argument(
                 "--help-all",
@@ -95,11 +94,12 @@ class SettingsParser(argparse.ArgumentParser):
             )
 
     def explain(self, action: argparse.Action, setting: Setting) -> None:
-        """``action`` is the option of ``setting``."""
+        """Note that ``action`` is the option of ``setting``."""
         self._explained[setting.name] = action, setting
 
     def format_help(self) -> str:
-        """The first page: what the command does, what people need first, where the rest is."""
+        """The first page: what the command does, the settings needed first, where the others
+        are."""
         first, subjects = self._pages.first, self._pages.subjects
         names = first if subjects else [*first, *(n for n in self._explained if n not in first)]
         settings = {id(action) for action, _ in self._explained.values()}
@@ -113,10 +113,27 @@ class SettingsParser(argparse.ArgumentParser):
             "settings that people need first" if subjects else "settings",
             self._actions_of(names, in_full=not subjects),
         )
-        return formatter.format_help() + self._more()
+        # How any setting is written, shown with the first one.
+        name = first[0]
+        _, setting = self._explained[name]
+        written = (
+            "Each setting can be given in three ways, of which the later wins:\n"
+            f"  {name} below [{self._part}] in the file,\n"
+            f"  the variable {setting.variable(self._part)},\n"
+            f"  the option {setting.option}.\n"
+        )
+        page = f"{formatter.format_help()}\n{written}"
+        if not subjects:
+            return page
+        width = max(len(subject.name) for subject in subjects)
+        lines = "".join(f"  {each.name:{width}}  {each.about}\n" for each in subjects)
+        return (
+            f"{page}\nAll {len(self._explained)} settings, by subject "
+            f"(geminga {self._part} --help-all SUBJECT):\n{lines}"
+        )
 
     def format_subjects(self, wanted: str | None) -> str:
-        """The settings of the subject ``wanted``, or of all; a wrong one ends the process."""
+        """The settings of the subject ``wanted``, or of all; an unknown one ends the process."""
         chosen = [each for each in self._pages.subjects if wanted in (None, each.name)]
         if not chosen:
             known = ", ".join(each.name for each in self._pages.subjects)
@@ -129,19 +146,25 @@ class SettingsParser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def _actions_of(self, names: Iterable[str], *, in_full: bool) -> list[argparse.Action]:
-        """The options of these settings, with the help that is read for them now; ``in_full``: and
-        what upstream calls them."""
-        from geminga_cli.commands.parts.settings_help import (  # noqa: PLC0415 - only for help
-            docs_of,
-        )
+        """The options of these settings, now with their help.
 
+        It says what the setting does, its default, and the names of it that its option does not
+        show; ``in_full`` adds upstream's name.
+        """
         found: list[argparse.Action] = []
         for name in names:
             action, setting = self._explained[name]
-            if setting.owner not in self._words:
-                self._words[setting.owner] = docs_of(setting.owner)
-            words = self._words[setting.owner].get(setting.field, "")
-            action.help = _help_of(setting, self._part, words, in_full=in_full)
+            if setting.owner not in self._docs:
+                self._docs[setting.owner] = docs_of(setting.owner)
+            does = self._docs[setting.owner].get(setting.field, "")
+            names_elsewhere = [f"variable {setting.variable(self._part)}"]
+            if "." in setting.name:
+                names_elsewhere.insert(0, f"setting {setting.name}")
+            if in_full and setting.upstream is not None:
+                names_elsewhere.append(f"in {setting.upstream.of} {setting.upstream.name}")
+            default = default_words(setting.default)
+            text = f"{does} (default: {default}; {'; '.join(names_elsewhere)})"
+            action.help = text.strip().replace("%", "%%")  # argparse formats it with %
             found.append(action)
         return found
 
@@ -152,27 +175,10 @@ class SettingsParser(argparse.ArgumentParser):
         formatter.add_arguments(actions)
         formatter.end_section()
 
-    def _more(self) -> str:
-        """How settings are written, and where those are that the first page leaves out."""
-        name = self._pages.first[0]
-        _, setting = self._explained[name]
-        example = (
-            "Each setting can be given in three ways, of which the later wins:\n"
-            f"  {name} below [{self._part}] in the file,\n"
-            f"  the variable {setting.variable(self._part)},\n"
-            f"  the option {setting.option}.\n"
-        )
-        if not self._pages.subjects:
-            return f"\n{example}"
-        width = max(len(subject.name) for subject in self._pages.subjects)
-        lines = [f"  {subject.name:{width}}  {subject.about}\n" for subject in self._pages.subjects]
-        return (
-            f"\n{example}\nAll {len(self._explained)} settings, by subject "
-            f"(geminga {self._part} --help-all SUBJECT):\n{''.join(lines)}"
-        )
-
 
 class _PrintSubject(argparse.Action):
+    """``--help-all``: prints a subject, or all, and ends the process."""
+
     def __call__(
         self,
         parser: argparse.ArgumentParser,
@@ -186,7 +192,7 @@ class _PrintSubject(argparse.Action):
 
 
 class _OneMetavar(argparse.HelpFormatter):
-    """``--data-dir, --data-directory DIRECTORY``: the value is named once, as Python 3.13 does."""
+    """Names the value once: ``--data-dir, --data-directory DIRECTORY``, as Python 3.13 does."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
@@ -196,7 +202,7 @@ class _OneMetavar(argparse.HelpFormatter):
 
 
 def metavar_of(setting: Setting) -> str:
-    """What the value of the setting's option is called in the help."""
+    """The name of the option's value in the help, such as ``SECONDS``."""
     kind = bare_type(setting.kind)
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
@@ -208,44 +214,33 @@ def metavar_of(setting: Setting) -> str:
     return {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(cast("type[Any]", kind), "TEXT")
 
 
-def _help_of(setting: Setting, part: str, words: str, *, in_full: bool) -> str:
-    """What it does, its default, and how it is called where its option does not show that."""
-    names = [f"variable {setting.variable(part)}"]
-    if "." in setting.name:
-        names.insert(0, f"setting {setting.name}")
-    if in_full and setting.upstream is not None:
-        names.append(f"in {setting.upstream.of} {setting.upstream.name}")
-    told = f"{words} (default: {default_words(setting.default)}; {'; '.join(names)})"
-    return told.strip().replace("%", "%%")
-
-
 def docs_of(kind: type[Any]) -> dict[str, str]:
-    """What stands below the fields of a config class and its bases, by field, in one line."""
-    words: dict[str, str] = {}
+    """What the fields of a config class and its bases do, by field, in one line each.
+
+    It is the string that stands below the field. Python drops such strings when it compiles, so
+    they cost a running part nothing; the help reads them from the source.
+    """
+    docs: dict[str, str] = {}
+    # The bases first: a class may say something else of a field that it inherits.
     for each in reversed(kind.__mro__):
-        if is_dataclass(each):
-            words |= _words_in(textwrap.dedent(inspect.getsource(each)))
-    return words
-
-
-def _words_in(source: str) -> dict[str, str]:
-    (declaration,) = ast.parse(source).body
-    assert isinstance(declaration, ast.ClassDef)
-    words: dict[str, str] = {}
-    for field, below in pairwise(declaration.body):
-        match field, below:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                words[name] = " ".join(text.split())
-            case _:
-                pass
-    return words
+        if not is_dataclass(each):
+            continue
+        (declaration,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(declaration, ast.ClassDef)
+        for field, below in pairwise(declaration.body):
+            match field, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    docs[name] = " ".join(text.split())
+                case _:
+                    pass
+    return docs
 
 
 def default_words(default: object) -> str:
-    """A default as it would be written as an option."""
+    """A default as it would be written for an option."""
     if default is MISSING:
         return "none"
     if isinstance(default, tuple):

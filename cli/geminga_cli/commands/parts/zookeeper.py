@@ -1,4 +1,4 @@
-"""``geminga zookeeper``: runs one ZooKeeper server, fetched first where it is missing."""
+"""``geminga zookeeper``: runs one ZooKeeper server, which is fetched first where it is missing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from geminga_cli.commands.parts.settings_help import HelpPages
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 
 PAGES = HelpPages(
-    "Run one server of Apache ZooKeeper, which is fetched first where it is missing. It is a whole "
-    "ZooKeeper by itself, and no member of an ensemble.",
+    "Run one server of Apache ZooKeeper, which is fetched first where it is missing. The server "
+    "stands alone: it is no member of an ensemble.",
     first=("data_directory", "bind_address", "port", "metrics_port", "sync", "log_level"),
 )
 

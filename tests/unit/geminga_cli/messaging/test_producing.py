@@ -11,7 +11,7 @@ from tests.unit.geminga.fake_broker import FakeBroker
 
 from geminga import Client, KeyValueSchema, ProducerFenced, SendTimedOut, StringSchema
 from geminga_cli.admin.errors import InvalidUse
-from geminga_cli.commands.produce import _parser
+from geminga_cli.commands.produce import make_parser
 from geminga_cli.messaging.producing import Production
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
@@ -22,7 +22,7 @@ RECORD = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"}]}'
 
 
 def production(*words: str) -> Production:
-    return Production(_parser().parse_args(["orders", *words]))
+    return Production(make_parser().parse_args(["orders", *words]))
 
 
 async def shown_by(client: Client, *words: str) -> list[str]:
