@@ -49,7 +49,7 @@ class MetricsPage(Service):
             for connection in list(self._connections):
                 connection.hang_up()
 
-        # Runs before the listener is closed, which waits for its connections.
+        # Closing the listener leaves open connections alone.
         stack.callback(hang_up)
         self.port = listener.port
 

@@ -1,9 +1,10 @@
-"""Decides what happens to the parts next. Facts go in, orders come out; nothing is done here.
+"""Decides what happens to the parts next. Facts go in, orders come out. Pure.
 
 All parts are started at once, because what takes long is starting Python and Java; a part that
-needs another is *released* (told to go on) once that one is ready. A part that ends unasked is
-started again after a pause that doubles with every failure, unless an operator wants it to stay
-down. Stopping goes the other way round, one kind of parts after the other, each with a deadline::
+needs another is *released* (told to continue) once that one is ready. A part that ends without
+being asked to is started again after a pause that doubles with every failure, unless an operator
+wants it to stay down. Stopping goes in the opposite order, one kind of parts after the other, each
+with a deadline::
 
     WAITING --Start--> STARTING --ready--> READY
      ^  ^                   |                |
@@ -37,19 +38,20 @@ from geminga_cli.supervisor.lifecycle.orders import (
 
 RESTART_FIRST_S = 0.1
 RESTART_LIMIT_S = 10.0
-# A part that was ready for this long is healthy: its next failure is a first one. That is a few
-# times what a start costs the machine, so that even one that fails for ever leaves most of it to
-# others; and no longer, because everybody who uses the part waits for the pause.
+# A part that was ready for this long was healthy: its next failure counts as the first one. That is
+# a few times what a start costs the machine, so that even a part that always fails leaves most of
+# the machine to others. It is no longer, because all users of the part wait for the pause.
 STABLE_AFTER_S = 5.0
-# Before everything was ready for the first time: what fails so often will not come up by itself,
-# and somebody is waiting at a terminal.
+# Until everything was ready for the first time: a part that fails so often will not start by
+# itself, and the user is waiting at a terminal.
 START_ATTEMPTS_MAX = 3
-# From its release to ready. A bookie replays at most some hundred MB of journal in it.
+# From a part's release until it is ready. A bookie replays at most some hundred MB of journal in
+# it.
 START_TIMEOUT_S = 60.0
-# One order to stop may come as several signals: `timeout` signals its child and then the process
-# group of both. People who press Ctrl-C again take longer.
+# One request to stop may arrive as several signals: `timeout` signals its child and then the
+# process group of both. A user who presses Ctrl-C again takes longer than this.
 STOP_REPEATS_WITHIN_S = 0.5
-# An exit code that says: it cannot run like this (``ExitCode.REFUSED`` of geminga_server.run).
+# The exit code of a part that cannot run like this (``ExitCode.REFUSED`` of geminga_server.run).
 EXIT_HOPELESS = 2
 
 # Why a part is killed.
@@ -62,17 +64,22 @@ ASKED_FOR = "an operator asked for it"
 
 @dataclass(slots=True)
 class _Part:
-    """What we know of one part."""
+    """The state of one part."""
 
     rules: PartRules
     phase: Phase = Phase.WAITING
+    # These describe the running process, and are reset when it ends.
     is_released: bool = False
-    is_asked_to_stop: bool = False
     is_killed: bool = False
     is_paused: bool = False
+    # A stop has asked the part to end.
+    is_asked_to_stop: bool = False
+    # An operator has killed the part, and wants it to stay down when its process has ended.
     is_kept_down: bool = False
-    # When it is to be started (WAITING), was last released (STARTING), became ready (READY).
+    # WAITING: when it is to be started. STARTING: when its process was started, then when it was
+    # released. READY: when it became ready.
     since_s: float = 0.0
+    # Failures in a row.
     failures: int = 0
 
     @property
@@ -89,14 +96,19 @@ def restart_delay_s(failures: int) -> float:
 
 @dataclass(slots=True)
 class Fleet:
-    """The parts in the order of their dependence: none needs one that comes after it, and those of
-    one kind stand together."""
+    """The parts in the order of their dependence.
+
+    No part needs one that comes after it, and the parts of one kind stand together.
+    """
 
     rules: Sequence[PartRules]
     _parts: dict[str, _Part] = field(init=False)
+    # Every part has been ready at once: from now on, none is given up.
     _is_announced: bool = field(init=False, default=False)
+    # None until a stop begins.
     _stop_began_s: float | None = field(init=False, default=None)
     _is_finished: bool = field(init=False, default=False)
+    # The part that could not be started, because of which everything stops.
     _failed: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -111,7 +123,7 @@ class Fleet:
         return self._stop_began_s is not None
 
     def phase(self, part: str) -> Phase:
-        """Where ``part`` is now."""
+        """The phase of ``part`` now."""
         return self._parts[part].phase
 
     def names(self) -> list[str]:
@@ -119,7 +131,7 @@ class Fleet:
         return list(self._parts)
 
     def is_paused(self, part: str) -> bool:
-        """Whether an operator has the part stand still."""
+        """Whether an operator has paused the part."""
         return self._parts[part].is_paused
 
     # --- what operators ask for ---------------------------------------------------------------
@@ -136,7 +148,8 @@ class Fleet:
         return [Kill(name, ASKED_FOR)]
 
     def pause(self, name: str) -> list[Order]:
-        """Have the part stand still. It is not taken for one that hangs."""
+        """Stop the part's process with SIGSTOP. While it is paused, it does not count as
+        hanging."""
         part = self._part_asked_for(name)
         if part.phase is not Phase.READY or part.is_killed:
             raise CannotObey(f"{name} is {part.phase.value}, only a part that is ready is paused")
@@ -144,7 +157,7 @@ class Fleet:
         return [Freeze(name)]
 
     def resume(self, name: str, now_s: float) -> list[Order]:
-        """Let the part that stands still go on; start the one that was kept down."""
+        """Continue the part that is paused; start the one that was kept down."""
         part = self._part_asked_for(name)
         if part.is_paused:
             part.is_paused = False
@@ -155,7 +168,7 @@ class Fleet:
         return self.tick(now_s)
 
     def add(self, rules: PartRules, now_s: float) -> list[Order]:
-        """Start one more part, which joins those of its kind: it stops with them."""
+        """Start one more part. It is placed behind the others of its kind, and stops with them."""
         self.require_going_on()
         assert rules.name not in self._parts
         assert all(name in self._parts for name in rules.needs)
@@ -166,7 +179,7 @@ class Fleet:
         return self.tick(now_s)
 
     def require_going_on(self) -> None:
-        """Raise ``CannotObey`` where a stop has begun."""
+        """Raise ``CannotObey`` if a stop has begun."""
         if self.is_stopping:
             raise CannotObey("everything is stopping")
 
@@ -183,7 +196,7 @@ class Fleet:
         return self.tick(now_s)
 
     def ready(self, name: str, now_s: float) -> list[Order]:
-        """The running part said that it serves."""
+        """The running part reported that it serves."""
         part = self._parts[name]
         if part.phase is not Phase.STARTING:
             return []
@@ -195,7 +208,7 @@ class Fleet:
         return orders
 
     def hangs(self, name: str) -> list[Order]:
-        """A part that served gives no sign of life: only a new process will."""
+        """A part that was ready gives no sign of life: only a new process will help."""
         part = self._parts[name]
         if part.phase is not Phase.READY or part.is_killed or part.is_paused or self.is_stopping:
             return []
@@ -203,15 +216,16 @@ class Fleet:
         return [Kill(name, HANGS)]
 
     def exited(self, name: str, returncode: int, now_s: float) -> list[Order]:
-        """The part's process ended: ``returncode`` as ``subprocess`` gives it."""
-        return self._failed_once(name, now_s, is_hopeless=returncode == EXIT_HOPELESS)
+        """The part's process ended: ``returncode`` as in ``subprocess``."""
+        return self._lost(name, now_s, is_hopeless=returncode == EXIT_HOPELESS)
 
     def not_launched(self, name: str, now_s: float) -> list[Order]:
-        """The process that was to be started could not be: there is none."""
-        return self._failed_once(name, now_s, is_hopeless=False)
+        """The process that was to be started could not be."""
+        return self._lost(name, now_s, is_hopeless=False)
 
     def stop(self, now_s: float) -> list[Order]:
-        """A stop was asked for: everything ends in order; asked again later, at once."""
+        """A stop was asked for: everything ends in order. Asked again later: everything is
+        killed."""
         if self._stop_began_s is not None:
             if now_s - self._stop_began_s < STOP_REPEATS_WITHIN_S:
                 return []
@@ -223,7 +237,7 @@ class Fleet:
         return self._stop_next(now_s)
 
     def tick(self, now_s: float) -> list[Order]:
-        """Time passed: ``next_tick_s`` says when this is worth calling."""
+        """Time passed: ``next_tick_s`` says when calling this is worthwhile."""
         if self._stop_began_s is not None:
             return self._overdue_stops(now_s)
         orders: list[Order] = []
@@ -231,13 +245,18 @@ class Fleet:
             if part.phase is Phase.WAITING and now_s >= part.since_s:
                 part.phase, part.since_s = Phase.STARTING, now_s
                 orders.append(Start(name))
-            elif self._is_start_overdue(part, now_s) and not part.is_killed:
+            elif (
+                part.phase is Phase.STARTING
+                and part.is_released
+                and not part.is_killed
+                and now_s >= part.since_s + START_TIMEOUT_S
+            ):
                 part.is_killed = True
                 orders.append(Kill(name, SLOW_START))
         return orders + self._releases(now_s)
 
     def next_tick_s(self) -> float | None:
-        """When ``tick`` has something to do, if nothing else happens; None for never."""
+        """When ``tick`` has something to do, unless another fact comes first; None for never."""
         if self._stop_began_s is not None:
             stopping = [part for part in self._stopping() if not part.is_killed]
             deadlines = (self._stop_began_s + part.rules.stop_deadline_s for part in stopping)
@@ -252,8 +271,8 @@ class Fleet:
 
     # --- decisions ----------------------------------------------------------------------------
 
-    def _failed_once(self, name: str, now_s: float, *, is_hopeless: bool) -> list[Order]:
-        """The part has no process any more: it is started again, ends for good, or ends us all."""
+    def _lost(self, name: str, now_s: float, *, is_hopeless: bool) -> list[Order]:
+        """The part has no process any more: start it again, leave it down, or stop everything."""
         part = self._parts[name]
         assert part.runs
         was_stable = part.phase is Phase.READY and now_s - part.since_s >= STABLE_AFTER_S
@@ -265,6 +284,7 @@ class Fleet:
         if part.is_kept_down:
             part.phase, part.is_kept_down = Phase.DOWN, False
             return []
+        # Once the cluster has served, no part is given up: what it needs may come back.
         if (is_hopeless or part.failures >= START_ATTEMPTS_MAX) and not self._is_announced:
             part.phase, self._failed = Phase.ENDED, name
             return self.stop(now_s)
@@ -273,7 +293,7 @@ class Fleet:
         return [Restart(name, delay_s)]
 
     def _releases(self, now_s: float) -> list[Order]:
-        """Let every part go on whose needs are ready and that was not told so yet."""
+        """Release every part whose needs are ready, once for each of its processes."""
         orders: list[Order] = []
         for name, part in self._parts.items():
             needed = [self._parts[need] for need in part.rules.needs]
@@ -282,19 +302,13 @@ class Fleet:
                 and not part.is_released
                 and all(other.phase is Phase.READY for other in needed)
             ):
+                # From here on the part's own start is timed, without the waiting for others.
                 part.is_released, part.since_s = True, now_s
                 orders.append(Release(name))
         return orders
 
-    def _is_start_overdue(self, part: _Part, now_s: float) -> bool:
-        return (
-            part.phase is Phase.STARTING
-            and part.is_released
-            and now_s >= part.since_s + START_TIMEOUT_S
-        )
-
     def _stopping(self) -> list[_Part]:
-        """The parts whose turn it is to end: those that still run of the last kind that does."""
+        """The parts whose turn it is to end: of those that still run, the last kind."""
         running = [part for part in self._parts.values() if part.runs]
         return [part for part in running if part.rules.group == running[-1].rules.group]
 
@@ -310,6 +324,8 @@ class Fleet:
             if not part.is_asked_to_stop:
                 part.is_asked_to_stop = True
                 asked.append(Terminate(part.rules.name))
+        # Deadlines run from the beginning of the whole stop, so a kind whose turn comes late may be
+        # overdue at once.
         return asked + self._overdue_stops(now_s) if asked else []
 
     def _overdue_stops(self, now_s: float) -> list[Order]:

@@ -1,4 +1,4 @@
-"""What the fleet knows of a part, and the orders that it gives. Pure."""
+"""What a part needs, the phases of its life, and the orders of the fleet. Pure."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """Where a part is in its life."""
+    """Where a part is in its life. The values are shown to operators."""
 
-    WAITING = "waiting"  # for its (next) start
-    STARTING = "starting"  # it runs, and has not said that it is ready
+    WAITING = "waiting"  # for its first or next start
+    STARTING = "starting"  # its process runs and is not ready yet
     READY = "ready"
-    DOWN = "down"  # an operator keeps it so
+    DOWN = "down"  # an operator keeps it down
     ENDED = "ended"  # it will not be started again
 
 
 @dataclass(frozen=True, slots=True)
 class PartRules:
-    """What a part needs, and how many seconds after a stop began it is killed at the latest.
-
-    Parts of one ``kind`` stop together; one without is alone.
-    """
+    """What the fleet must know of a part beforehand."""
 
     name: str
+    # Seconds from the beginning of a stop until the part is killed, if it has not ended.
     stop_deadline_s: float
+    # The parts that must be ready before this one is released.
     needs: tuple[str, ...] = ()
+    # Parts of one kind stop together; a part without a kind stops alone.
     kind: str = ""
 
     @property
     def group(self) -> str:
-        """What stops together."""
+        """The name of what stops together."""
         return self.kind or self.name
 
 
@@ -57,7 +57,7 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End the part's process now, and say why."""
+    """Kill the part's process; ``reason`` is for the log."""
 
     part: str
     reason: str
@@ -65,21 +65,21 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Have the part's process stand still."""
+    """Stop the part's process with SIGSTOP."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
 class Thaw:
-    """Let the process that stands still go on."""
+    """Continue the process that was stopped with SIGSTOP."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Nothing to do but to say it: the part has no process and is started again in a while."""
+    """Report that the part has no process, and that ``Start`` follows in ``delay_s``."""
 
     part: str
     delay_s: float
@@ -87,7 +87,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Everything is ready for the first time."""
+    """Report that every part is ready for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
