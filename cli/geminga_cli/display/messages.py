@@ -1,7 +1,7 @@
 """Messages as ``geminga consume`` and ``geminga read`` show them. Pure.
 
-For people the lines are those of ``pulsar-client``, except that no byte of a message reaches the
-terminal as a control character: it could move the cursor, change the title or fake another message.
+For people, the lines are those of ``pulsar-client``, except that control characters in a message
+are escaped: on a terminal they could move the cursor, change the title or fake another message.
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ def message_lines(
     in_hex: bool = False,
     with_metadata: bool = False,
 ) -> Iterator[str]:
-    """A message for people; ``with_value`` shows what its schema makes of it, as JSON."""
+    """The lines of a message for people; ``with_value`` decodes it by its schema and shows JSON."""
     properties = ",".join(f"{name}={value}" for name, value in message.properties.items())
     if in_hex:
         content = message.data.hex(" ")
     elif with_value:
-        content = plain_text(_value_text(message))
+        decoded = _value(message)
+        if "valueError" in decoded:
+            content = f"{plain_text(message.data)} ({decoded['valueError']})"
+        else:
+            value = decoded["value"]
+            content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        content = plain_text(content)
     else:
         content = plain_text(message.data)
     said = [
@@ -62,7 +68,8 @@ def message_lines(
 def message_json(
     message: Message[Any], *, with_value: bool = False, with_content: bool = True
 ) -> str:
-    """A message for programs: one line of ASCII, with the names of ``geminga admin``'s messages."""
+    """A message for programs: one line of JSON in ASCII, with the names that ``geminga admin``
+    uses."""
     said: dict[str, Any] = {
         "topic": message.topic,
         "messageId": str(message.id),
@@ -81,39 +88,29 @@ def message_json(
     }
     said |= {name: value for name, value in optional.items() if value is not None}
     if with_content:
-        said |= _content(message)
+        if message.is_null:
+            said["data"] = None
+        else:
+            # JSON can hold text; other bytes are written in base64.
+            try:
+                said["data"] = message.data.decode()
+            except UnicodeDecodeError:
+                said["dataBase64"] = b64encode(message.data).decode()
         if with_value:
             said |= _value(message)
     return json.dumps(said)
 
 
-def _content(message: Message[Any]) -> Mapping[str, Any]:
-    """Text as it is; what is none in base64, which JSON can hold."""
-    if message.is_null:
-        return {"data": None}
-    try:
-        return {"data": message.data.decode()}
-    except UnicodeDecodeError:
-        return {"dataBase64": b64encode(message.data).decode()}
-
-
 def _value(message: Message[Any]) -> Mapping[str, Any]:
+    """The decoded value; for a message that does not fit its schema, the reason."""
     try:
         return {"value": _plain(message.value)}
     except ValueError as error:
         return {"valueError": str(error)}
 
 
-def _value_text(message: Message[Any]) -> str:
-    value = _value(message)
-    if "valueError" in value:
-        return f"{plain_text(message.data)} ({value['valueError']})"
-    known = value["value"]
-    return known if isinstance(known, str) else json.dumps(known, ensure_ascii=False)
-
-
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever schemas make
-    """What JSON can hold: a pair has a key and a value, bytes are text or else base64."""
+    """A value that JSON can hold: of a pair its key and value, of bytes their text or base64."""
     if isinstance(value, tuple) and len(value) == 2:
         return {"key": _plain(value[0]), "value": _plain(value[1])}
     if isinstance(value, Mapping):

@@ -1,8 +1,8 @@
-"""What commands print: tables, answers, sizes and ranges for people, JSON for programs. Pure.
+"""Tables, answers, sizes and ranges for people, JSON for programs. Pure.
 
-Names, keys and properties come from clients of the cluster. ``plain_text`` escapes what would move
-the cursor of the terminal they are shown on, change its title or fake a line. Tables and answers
-are escaped here; commands that print such text by themselves call ``plain_text`` first.
+Names, keys and properties come from clients of the cluster, who may be hostile to an administrator.
+``plain_text`` escapes what would move the cursor of a terminal, change its title or fake a line.
+Tables and answers are escaped here; commands that print such text themselves call ``plain_text``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+# Between the columns of a table, and before the lines of what is inside something.
 GAP = "  "
 INDENT = "  "
+# An empty cell or value.
 NOTHING = "-"
 NOT_SET = "not set"
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
@@ -22,7 +24,10 @@ _FIRST_PRINTABLE, _LAST_PRINTABLE = 0x20, 0x7E
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Lines with columns below their headings; columns of numbers are aligned at the right."""
+    """The lines of a table with headings; columns of numbers are aligned at the right.
+
+    A cell that is None is shown as ``-``.
+    """
     cells = [[NOTHING if cell is None else plain_text(str(cell)) for cell in row] for row in rows]
     titles = [plain_text(heading) for heading in headings]
     columns = list(zip(titles, *cells, strict=True))
@@ -37,11 +42,18 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator
 
 
 def show_value(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Any answer; None is one that has nothing to say."""
+    """The lines of any JSON value; None, the answer to most orders, has none."""
     if value is None:
         return
     if isinstance(value, Mapping):
-        yield from _record(value)
+        # A member in each line; what a member contains is indented below it.
+        width = max(map(len, map(plain_text, value)), default=0)
+        for name, each in value.items():
+            if isinstance(each, Mapping | list) and each:
+                yield f"{plain_text(name)}:"
+                yield from (f"{INDENT}{line}" for line in show_value(each))
+            else:
+                yield f"{plain_text(name):{width}}{GAP}{_word(each)}"
     elif isinstance(value, list):
         yield from _list(value)
     else:
@@ -49,27 +61,23 @@ def show_value(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
 
 
 def show_policy(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """A policy, which may not be set."""
+    """The lines of a policy; one that is empty is not set."""
     yield from show_value(NOT_SET if value in (None, {}, []) else value)
 
 
 def show_json(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """An answer as programs read it, in ASCII."""
+    """The lines of an answer as JSON in ASCII, for programs."""
     yield from json.dumps(value, indent=2).splitlines()
 
 
-def _record(record: Mapping[str, Any]) -> Iterator[str]:
-    width = max(map(len, map(plain_text, record)), default=0)
-    for name, value in record.items():
-        if isinstance(value, Mapping | list) and value:
-            yield f"{plain_text(name)}:"
-            yield from (f"{INDENT}{line}" for line in show_value(value))
-        else:
-            yield f"{plain_text(name):{width}}{GAP}{_word(value)}"
-
-
 def _list(values: Sequence[Any]) -> Iterator[str]:
-    if values and all(isinstance(each, Mapping) and _is_flat(each) for each in values):
+    def is_flat(each: Any) -> bool:  # noqa: ANN401 - JSON
+        return isinstance(each, Mapping) and not any(
+            isinstance(inner, Mapping | list) and inner for inner in each.values()
+        )
+
+    # Records without anything inside them are the rows of a table.
+    if values and all(map(is_flat, values)):
         headings = list(dict.fromkeys(name for each in values for name in each))
         rows = ([_word(each.get(name)) for name in headings] for each in values)
         yield from table(headings, rows)
@@ -81,10 +89,6 @@ def _list(values: Sequence[Any]) -> Iterator[str]:
         yield from lines
 
 
-def _is_flat(record: Mapping[str, Any]) -> bool:
-    return not any(isinstance(each, Mapping | list) and each for each in record.values())
-
-
 def _word(value: Any) -> str:  # noqa: ANN401 - JSON
     if isinstance(value, str):
         return plain_text(value)
@@ -94,7 +98,7 @@ def _word(value: Any) -> str:  # noqa: ANN401 - JSON
 
 
 def size_words(size_bytes: int) -> str:
-    """``75.7 GB``; thousands, as disks are sold."""
+    """``75.7 GB``: units of 1,000, as for disks."""
     unit = min(max(len(str(size_bytes)) - 1, 0) // 3, len(_UNITS) - 1)
     if not unit:
         return f"{size_bytes} {_UNITS[0]}"
@@ -102,7 +106,7 @@ def size_words(size_bytes: int) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The first and last of each run of neighbours in rising numbers."""
+    """The first and the last number of each run without a gap; the numbers must rise."""
     first: int | None = None
     last = 0
     for number in numbers:
@@ -129,7 +133,8 @@ def count_words(count: int, one: str, many: str = "") -> str:
 
 
 def hex_lines(content: bytes) -> Iterator[str]:
-    """Offset, bytes and what of them can be printed, 16 in a line."""
+    """A hex dump: offset, bytes, and their printable characters, 16 in a line."""
+    # Pairs of these are the rows; the last one may reach beyond the content.
     starts = range(0, len(content) + _HEX_ROW_BYTES, _HEX_ROW_BYTES)
     for start, end in pairwise(starts):
         row = content[start:end]
@@ -140,7 +145,7 @@ def hex_lines(content: bytes) -> Iterator[str]:
 
 
 def plain_text(content: bytes | str) -> str:
-    """Text as it is; bytes that are no UTF-8, and characters that are not printable, escaped."""
+    """The text, in which everything is escaped that is not printable, or is not UTF-8."""
     text = content if isinstance(content, str) else content.decode(errors="backslashreplace")
     if text.isprintable():
         return text

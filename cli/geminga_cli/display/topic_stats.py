@@ -1,17 +1,19 @@
-"""A topic's statistics as people read them: what goes through it, who writes, who reads. Pure."""
+"""The statistics of a topic for people: its rates, producers, subscriptions and consumers. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from geminga_cli.display.text import INDENT, plain_text, size_words, table
 
+# The JSON that brokers answer. A member that an older broker does not have is shown as 0 or as
+# empty.
 Stats = Mapping[str, Any]
 
 
 def show_stats(stats: Stats) -> Iterator[str]:
-    """One topic, or all partitions together."""
+    """The lines of one topic, or of all partitions together."""
     yield (
         f"in   {_rate(stats, 'In')}, {stats.get('msgInCounter', 0):,} in all; "
         f"stored {size_words(stats.get('storageSize', 0))}"
@@ -20,51 +22,21 @@ def show_stats(stats: Stats) -> Iterator[str]:
         f"out  {_rate(stats, 'Out')}, {stats.get('msgOutCounter', 0):,} in all; "
         f"backlog {size_words(stats.get('backlogSize', 0))}"
     )
-    yield from _producers(stats.get("publishers") or [])
-    subscriptions = stats.get("subscriptions") or {}
-    yield from _subscriptions(subscriptions)
-    yield from _consumers(subscriptions)
-
-
-def show_partitioned_stats(stats: Stats) -> Iterator[str]:
-    """All partitions together, then each that is shown."""
-    count = (stats.get("metadata") or {}).get("partitions", 0)
-    yield f"{count} partitions"
-    yield from show_stats(stats)
-    for name, partition in (stats.get("partitions") or {}).items():
-        yield ""
-        yield plain_text(name)
-        yield from (f"{INDENT}{line}" for line in show_stats(partition))
-
-
-def _rate(stats: Stats, way: str) -> str:
-    messages, size = stats.get(f"msgRate{way}", 0.0), stats.get(f"msgThroughput{way}", 0.0)
-    return f"{messages:,.1f} msg/s, {size_words(round(size))}/s"
-
-
-def _producers(publishers: Sequence[Stats]) -> Iterator[str]:
-    if not publishers:
-        yield "producers: none"
-        return
-    yield "producers:"
-    rows = (
+    producers = [
         (
             each.get("producerName"),
             f"{each.get('msgRateIn', 0.0):,.1f}",
             each.get("address"),
             each.get("clientVersion"),
         )
-        for each in publishers
-    )
-    yield from _indented(("NAME", "MSG/S", "ADDRESS", "CLIENT"), rows)
+        for each in stats.get("publishers") or []
+    ]
+    yield "producers:" if producers else "producers: none"
+    if producers:
+        yield from _indented(table(("NAME", "MSG/S", "ADDRESS", "CLIENT"), producers))
 
-
-def _subscriptions(subscriptions: Mapping[str, Stats]) -> Iterator[str]:
-    if not subscriptions:
-        yield "subscriptions: none"
-        return
-    yield "subscriptions:"
-    rows = (
+    by_name: Mapping[str, Stats] = stats.get("subscriptions") or {}
+    subscriptions = [
         (
             name,
             each.get("type") or None,
@@ -73,13 +45,14 @@ def _subscriptions(subscriptions: Mapping[str, Stats]) -> Iterator[str]:
             f"{each.get('msgRateOut', 0.0):,.1f}",
             len(each.get("consumers") or []),
         )
-        for name, each in subscriptions.items()
-    )
-    yield from _indented(("NAME", "TYPE", "BACKLOG", "UNACKED", "MSG/S", "CONSUMERS"), rows)
+        for name, each in by_name.items()
+    ]
+    yield "subscriptions:" if subscriptions else "subscriptions: none"
+    if subscriptions:
+        headings = ("NAME", "TYPE", "BACKLOG", "UNACKED", "MSG/S", "CONSUMERS")
+        yield from _indented(table(headings, subscriptions))
 
-
-def _consumers(subscriptions: Mapping[str, Stats]) -> Iterator[str]:
-    rows = [
+    consumers = [
         (
             name,
             each.get("consumerName"),
@@ -89,14 +62,31 @@ def _consumers(subscriptions: Mapping[str, Stats]) -> Iterator[str]:
             each.get("address"),
             each.get("clientVersion"),
         )
-        for name, subscription in subscriptions.items()
+        for name, subscription in by_name.items()
         for each in subscription.get("consumers") or []
     ]
-    if rows:
+    if consumers:
         yield "consumers:"
-        headings = ("SUBSCRIPTION", "NAME", "UNACKED", "PERMITS", "MSG/S", "ADDRESS", "CLIENT")
-        yield from _indented(headings, rows)
+        names = ("SUBSCRIPTION", "NAME", "UNACKED", "PERMITS", "MSG/S", "ADDRESS", "CLIENT")
+        yield from _indented(table(names, consumers))
 
 
-def _indented(headings: Sequence[str], rows: Any) -> Iterator[str]:  # noqa: ANN401 - rows of cells
-    return (f"{INDENT}{line}" for line in table(headings, rows))
+def show_partitioned_stats(stats: Stats) -> Iterator[str]:
+    """The lines of all partitions together, then of each partition in the answer."""
+    count = (stats.get("metadata") or {}).get("partitions", 0)
+    yield f"{count} partitions"
+    yield from show_stats(stats)
+    for name, partition in (stats.get("partitions") or {}).items():
+        yield ""
+        yield plain_text(name)
+        yield from _indented(show_stats(partition))
+
+
+def _rate(stats: Stats, direction: str) -> str:
+    messages = stats.get(f"msgRate{direction}", 0.0)
+    size_bytes = stats.get(f"msgThroughput{direction}", 0.0)
+    return f"{messages:,.1f} msg/s, {size_words(round(size_bytes))}/s"
+
+
+def _indented(lines: Iterator[str]) -> Iterator[str]:
+    return (f"{INDENT}{line}" for line in lines)

@@ -1,8 +1,9 @@
-"""Asks a running ZooKeeper how it is, with its four-letter words over plain TCP.
+"""Asks a running ZooKeeper for its state, with its four-letter words over plain TCP.
 
-A server that accepts connections may still be loading its data; a client that comes then may wait
-out its time-out, because ZooKeeper forgets it (seen with ``srvr`` too, in one start of four). So
-ready means: ``srvr`` answers with a version, asked again and again with little patience.
+A server that accepts connections may still be loading its data. A client that connects then may
+wait for its whole time-out, because ZooKeeper forgets it (seen with ``srvr`` too, in one start of
+four). So a server is ready when ``srvr`` answers with a version; it is asked again and again, and
+each time only briefly.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# `mntr` is about 40 KB.
+# A longer answer is none of ZooKeeper's: that to `mntr` has about 40 KB.
 ANSWER_BYTES_MAX = 1024 * 1024
 ANSWER_TIMEOUT_S = 2.0
 READY_POLL_S = 0.01
-# A ready server answers within a millisecond, on a busy machine within some hundred.
-FIRST_PATIENCE_S = 0.05
+# How long the first `srvr` may take. A ready server answers within a millisecond, on a busy machine
+# within some hundred: the limit doubles each time that it was too short.
+FIRST_TIMEOUT_S = 0.05
 READY_ANSWER = b"Zookeeper version"
 
 
@@ -41,25 +43,26 @@ async def ask(host: str, port: int, word: str, *, timeout_s: float = ANSWER_TIME
 
 
 async def wait_until_ready(host: str, port: int, clock: Clock, timeout_s: float) -> bool:
-    """Ask every few milliseconds; False when ``timeout_s`` seconds went by without a yes."""
+    """Ask every few milliseconds until the server is ready; False after ``timeout_s`` seconds."""
     deadline_s = clock.monotonic() + timeout_s
-    patience_s = FIRST_PATIENCE_S
+    answer_timeout_s = FIRST_TIMEOUT_S
     while clock.monotonic() < deadline_s:
         try:
-            if (await ask(host, port, "srvr", timeout_s=patience_s)).startswith(READY_ANSWER):
+            answer = await ask(host, port, "srvr", timeout_s=answer_timeout_s)
+            if answer.startswith(READY_ANSWER):
                 return True
         except TimeoutError:
-            patience_s = min(patience_s * 2, ANSWER_TIMEOUT_S)
+            answer_timeout_s = min(answer_timeout_s * 2, ANSWER_TIMEOUT_S)
         except OSError:
-            pass  # nobody listens yet
+            pass  # it does not listen yet
         await asyncio.sleep(READY_POLL_S)
     return False
 
 
 async def measurements(host: str, port: int) -> str:
-    """What ``mntr`` says, as Prometheus text; empty while ZooKeeper does not answer."""
+    """The answer to ``mntr`` as Prometheus text; empty while ZooKeeper does not answer."""
     try:
         return prometheus_text(await ask(host, port, "mntr"))
     except OSError as error:
-        log.warning("zookeeper did not tell its measurements", extra={"reason": str(error)})
+        log.warning("zookeeper did not answer mntr", extra={"reason": str(error)})
         return ""

@@ -1,7 +1,7 @@
-"""A ZooKeeper server as a process of ours: settings, Java beneath it, its metrics page.
+"""A ZooKeeper server as a process of ours: its settings, Java as its child, its metrics page.
 
-For a cluster whose parts run on their own; a standalone's supervisor starts Java itself. When Java
-ends, so do we, and whoever runs us starts us again.
+It is for clusters whose parts run on their own; a standalone's supervisor starts Java itself. When
+Java ends, this process ends too, and what runs it (systemd, a container engine) restarts both.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from geminga_server.run import StopRequest, run_part
 log = logging.getLogger(__name__)
 
 PART = "zookeeper"
-# Java ends within 0.4 s when asked; then it is killed.
+# Java stops within 0.4 s of being asked; after this time it is killed.
 STOP_TIMEOUT_S = 4.0
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a server until it is told to stop, or Java ends; returns the process's exit code.
 
-    Whatever makes it impossible is said before ZooKeeper is fetched, which may take minutes.
+    Everything that can fail is tried before ZooKeeper is fetched, which may take minutes.
     """
     settings = load_config(ZooKeeperPartSettings, PART, file=file, flags=flags)
     require_distinct({"--port": settings.port, "--metrics-port": settings.metrics_port})
@@ -69,9 +69,10 @@ async def serve(
     stop: StopRequest,
     inherited: Sequence[int] = (),
 ) -> None:
-    """Start Java, say when it serves, and wait until either side wants to end.
+    """Start Java, report when it is ready, and wait for a request to stop.
 
-    ``inherited`` are descriptors that Java keeps, such as the lock of its data.
+    ``inherited`` are descriptors that Java keeps, such as the lock of its data. Raises
+    ``StartFailed`` where Java is not ready in time, or ends.
     """
     server = settings.server()
     rules = PartRules(PART, STOP_TIMEOUT_S)
@@ -96,7 +97,7 @@ async def serve(
                 group.create_task(_fail_when_java_ends(server, exited))
                 await stop.wait()
         except ExceptionGroup as errors:
-            # Not except*: until Python 3.11.4 what is raised there comes out in a group again.
+            # Not except*: until Python 3.11.4, what is raised there is put into a group again.
             failed = errors.subgroup(StartFailed)
             if failed is None:
                 raise
@@ -117,7 +118,7 @@ async def _fail_when_java_ends(server: ZooKeeperSettings, exited: asyncio.Future
 
 
 async def _end(process: Process, exited: asyncio.Future[int]) -> None:
-    """Ask Java to end, then make it."""
+    """Ask Java to stop, and kill it if it does not."""
     process.signal(signal.SIGTERM)
     await asyncio.wait({exited}, timeout=STOP_TIMEOUT_S)
     if not exited.done():

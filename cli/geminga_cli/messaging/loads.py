@@ -1,4 +1,7 @@
-"""The loads of ``geminga perf``: what is published and received, how fast, and for how long."""
+"""``geminga perf``: loads that publish and receive, and measure how fast a cluster is.
+
+They run in one process, on one event loop.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,13 @@ from geminga_cli.throughput.pace import Pace
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.errors import GemingaError
 
-# Messages sent in a row before the clock is read again: 0.2 ms of work.
+# Messages that are sent before the clock is read again: 0.2 ms of work.
 BURST_MAX = 50
-# How often a load that waits looks whether it is over.
+# How often a load that waits checks whether it is over.
 LOOK_S = 0.1
-# How long `latency` waits for messages that were sent and did not arrive.
+# How long `latency` waits, after the last arrival, for messages that are missing.
 MISSING_AFTER_S = 10.0
+# The beginning of a message whose latency is measured: the id of the run, and when it was sent.
 _MARK = Struct(">Qd")
 assert _MARK.size == LATENCY_BYTES_MIN
 _LETTERS = bytes(range(ord("A"), ord("Z") + 1))
@@ -41,10 +45,10 @@ class MessagesMissing(GemingaError):
 
 
 class Load:
-    """One run: its limits, its meter, and where its progress is told.
+    """One run: its limits, its meter, and its progress lines.
 
-    ``given.num_messages`` and ``given.test_duration`` bound it, 0 means no bound; the duration
-    begins after the warm-up.
+    ``given.num_messages`` and ``given.test_duration`` limit it; 0 is no limit. The duration begins
+    after the warm-up.
     """
 
     def __init__(self, given: argparse.Namespace, clock: Clock, random: Random) -> None:
@@ -53,60 +57,66 @@ class Load:
         self.random = random
         begin_s = clock.monotonic() + given.warmup_time
         self._end_s = begin_s + given.test_duration if given.test_duration else float("inf")
+        # Messages that may still be sent or received.
         self._left: float = given.num_messages or float("inf")
         self.meter = Meter(begin_s)
+        # The first failure of a message.
         self.failure: ClientError | None = None
 
     def is_over(self) -> bool:
-        """Has one of the limits been reached?"""
+        """Whether one of the limits is reached."""
         return self._left < 1 or self.clock.monotonic() >= self._end_s
 
     def take(self, wanted: float) -> int:
-        """How many of so many messages may still be sent or received; they count as done."""
+        """Take up to ``wanted`` of the messages that are left; returns how many."""
         taken = int(min(wanted, self._left))
         self._left -= taken
         return taken
 
     def left_s(self) -> float | None:
-        """How long it may go on; without a bound ``None``."""
+        """How many seconds are left; ``None`` without a limit."""
         left_s = self._end_s - self.clock.monotonic()
         return None if left_s == float("inf") else left_s
 
     def note_failure(self, error: ClientError | None) -> None:
-        """A message was not stored."""
+        """Count a message that was not stored."""
         self.failure = self.failure or error
         self.meter.fail()
 
     async def run(self, works: Sequence[Work], *, until_first: bool = False) -> None:
-        """Do all ``works``, or with ``until_first`` until one of them is done, and tell every
-        ``given.stats_interval_seconds`` how far they are. Raises what the first of them raises.
+        """Run all ``works`` to their end, or with ``until_first`` until one of them has ended.
+
+        Meanwhile a progress line is printed every ``given.stats_interval_seconds``. Raises the
+        first error of the works.
         """
+
+        async def print_progress() -> None:
+            interval_s: float = self.given.stats_interval_seconds
+            while interval_s:
+                await asyncio.sleep(interval_s)
+                figures = self.meter.end_period(self.clock.monotonic())
+                print(show_figures(figures), file=sys.stderr, flush=True)
+
         try:
             async with asyncio.TaskGroup() as group:
-                helpers = [group.create_task(self._tell_progress())]
+                progress = group.create_task(print_progress())
                 working = [group.create_task(work) for work in works]
                 when = asyncio.FIRST_COMPLETED if until_first else asyncio.ALL_COMPLETED
                 await asyncio.wait(working, return_when=when)
-                for task in (*helpers, *working):
+                for task in (progress, *working):
                     task.cancel()
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _tell_progress(self) -> None:
-        interval_s: float = self.given.stats_interval_seconds
-        while interval_s:
-            await asyncio.sleep(interval_s)
-            figures = self.meter.end_period(self.clock.monotonic())
-            print(show_figures(figures), file=sys.stderr, flush=True)
-
     def show_summary(self) -> None:
-        """The figures of the whole load."""
+        """Print the figures of the whole load."""
         summary = self.meter.whole.summary(self.clock.monotonic())
         print_now(json.dumps(summary) if self.given.json else show_figures(summary))
 
 
 async def produce(client: Client, load: Load) -> None:
-    """Publish to all topics, by ``given.num_producers`` each. Raises ``ClientError``."""
+    """Publish to all topics, with ``given.num_producers`` producers each. Raises
+    ``ClientError``."""
     given = load.given
     options = _producer_options(given)
     payload = bytes(load.random.choices(_LETTERS, k=given.size))
@@ -135,7 +145,10 @@ async def _publish(
     *,
     on_stored: Callable[[float, float, int], None] | None,
 ) -> None:
-    """Publish until the load is over, and wait for all receipts."""
+    """Publish until the load is over, then wait until every message is stored or has failed.
+
+    ``on_stored`` gets the time, the latency in seconds, and the size of each stored message.
+    """
     clock, given = load.clock, load.given
     pace = Pace(rate, clock.monotonic())
     attributes: dict[str, Any] = {"deliver_after": given.delay} if given.delay else {}
@@ -154,7 +167,7 @@ async def _publish(
         now_s = clock.monotonic()
         due = pace.due(now_s)
         if due < 1:
-            # A load that ends meanwhile is not held up by its pace.
+            # At a slow pace, the load still ends in time.
             await asyncio.sleep(min(pace.wait_s(now_s), LOOK_S))
             continue
         for _ in range(load.take(min(due, BURST_MAX))):
@@ -186,7 +199,7 @@ def _producer_options(given: argparse.Namespace) -> dict[str, Any]:
 
 
 async def consume(client: Client, load: Load) -> None:
-    """Receive and acknowledge what is published to all topics. Raises ``ClientError``."""
+    """Receive the messages of all topics, and acknowledge them. Raises ``ClientError``."""
     given = load.given
     options: dict[str, Any] = {
         "type": given.subscription_type,
@@ -203,16 +216,16 @@ async def consume(client: Client, load: Load) -> None:
             for subscription in given.subscriptions
             for _ in range(given.num_consumers)
         ]
-        # The number of messages is for all of them: the first that has the last ends the load.
-        works = [_drain(load, each, given.rate) for each in consumers]
+        # The consumers share the number of messages: the one that receives the last ends the load.
+        works = [_receive(load, each, given.rate) for each in consumers]
         await load.run(works, until_first=True)
 
 
-async def _drain(load: Load, consumer: Consumer[bytes], rate: float) -> None:
+async def _receive(load: Load, consumer: Consumer[bytes], rate: float) -> None:
     clock = load.clock
     pace = Pace(rate, clock.monotonic())
     with suppress(TimeoutError):
-        # One deadline for all: a call of receive that it cancels takes no message with it.
+        # One deadline for the whole load. Where it cancels ``receive``, no message is lost.
         async with asyncio.timeout(load.left_s()):
             while True:
                 if rate:
@@ -220,7 +233,7 @@ async def _drain(load: Load, consumer: Consumer[bytes], rate: float) -> None:
                 message = await consumer.receive()
                 if not load.take(1):
                     return
-                # By the clocks of two machines: as good as these agree, in whole milliseconds.
+                # In whole milliseconds, and as exact as the clocks of the two machines agree.
                 latency_s = (clock.wall_ms() - message.publish_time_ms) / 1000
                 load.meter.add(clock.monotonic(), latency_s, len(message.data))
                 consumer.ack(message)
@@ -230,10 +243,10 @@ async def _drain(load: Load, consumer: Consumer[bytes], rate: float) -> None:
 
 
 async def latency(client: Client, load: Load) -> None:
-    """Publish to a topic and read it: from the call that sends to the message in hand.
+    """Measure the time from the call that sends a message until a reader has it.
 
-    Both ends are in this process and have one clock. A reader leaves no subscription behind. Raises
-    ``MessagesMissing``, ``ClientError``.
+    Both ends are in this process and have the same clock. A reader leaves no subscription behind.
+    Raises ``MessagesMissing``, ``ClientError``.
     """
     given = load.given
     (topic,) = given.topics
@@ -253,24 +266,24 @@ async def latency(client: Client, load: Load) -> None:
 
 
 class _RoundTrip:
-    """Messages that carry the time they were sent at."""
+    """Messages that carry the time at which they were sent."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
-        # What others publish to the topic at the same time is left out.
+        # Tells our messages from those that others publish to the topic at the same time.
         self._run_id = load.random.getrandbits(64)
         self._padding = bytes(load.random.choices(_LETTERS, k=load.given.size - _MARK.size))
         self.sent = 0
         self.arrived = 0
 
-    def _payload(self) -> bytes:
-        self.sent += 1
-        return _MARK.pack(self._run_id, self._load.clock.monotonic()) + self._padding
-
     async def publish(self, producer: Producer[bytes]) -> None:
-        """Publish, and wait until everything arrived, or nothing more does."""
-        rate = self._load.given.rate
-        await _publish(self._load, producer, rate, self._payload, on_stored=None)
+        """Publish, then wait until every message has arrived, or no more arrive."""
+
+        def payload() -> bytes:
+            self.sent += 1
+            return _MARK.pack(self._run_id, self._load.clock.monotonic()) + self._padding
+
+        await _publish(self._load, producer, self._load.given.rate, payload, on_stored=None)
         before, silent_s = self.arrived, 0.0
         while self.arrived < self.sent and silent_s < MISSING_AFTER_S:
             await asyncio.sleep(LOOK_S)
@@ -278,7 +291,7 @@ class _RoundTrip:
             before = self.arrived
 
     async def read(self, reader: Reader[bytes]) -> None:
-        """Read for ever."""
+        """Read until this is cancelled."""
         clock = self._load.clock
         while True:
             body = (await reader.read()).data
@@ -295,13 +308,13 @@ LOADS = {"produce": produce, "consume": consume, "latency": latency}
 
 
 def run(given: argparse.Namespace) -> int:
-    """Put the load on the cluster that is ``given``; returns the exit code."""
+    """Run the load; returns the exit code."""
 
     async def work(client: Client) -> None:
         load = Load(given, SystemClock(), Random())  # noqa: S311 - marks and letters, no secrets
         try:
             await LOADS[given.load](client, load)
-        finally:  # also after Ctrl-C, which ends a load without bounds
+        finally:  # also after Ctrl-C, which ends a load without limits
             load.show_summary()
 
     return run_with_client(given, work)

@@ -1,4 +1,4 @@
-"""What a load measures: messages, bytes, durations; and how that is shown. Pure."""
+"""What a load measures: messages, bytes and latencies; and how these are shown. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from geminga_cli.throughput.histogram import Histogram
 
+# The percentiles that are shown.
 SHARES = (50.0, 95.0, 99.0, 99.9)
 MEGABYTE = 1_000_000
 
@@ -16,13 +17,17 @@ class Figures:
     """The figures of a span of time that began at ``begin_s``."""
 
     begin_s: float
+    # Messages that were stored or received, and the bytes of their contents.
     messages: int = 0
     size_bytes: int = 0
+    # Messages that were not stored.
     failed: int = 0
     latencies: Histogram = field(default_factory=Histogram)
 
     def summary(self, now_s: float) -> dict[str, Any]:
-        """All figures, for programs; a percentile of nothing is ``None``."""
+        """All figures until now, for programs; latencies are ``None`` where no message was
+        counted."""
+        # Not 0: a load may end in the instant in which it begins.
         seconds = max(now_s - self.begin_s, 1e-9)
         latencies = self.latencies
         names = [f"p{share:g}" for share in SHARES]
@@ -42,7 +47,7 @@ class Figures:
 class Meter:
     """Counts for a whole load, and for the period since the last progress line.
 
-    What ends before ``begin_s``, the end of the warm-up, is not counted.
+    Messages before ``begin_s``, the end of the warm-up, are not counted.
     """
 
     def __init__(self, begin_s: float) -> None:
@@ -51,7 +56,7 @@ class Meter:
         self._period = Figures(begin_s)
 
     def add(self, now_s: float, latency_s: float, size_bytes: int) -> None:
-        """A message of that size is done; it took so long."""
+        """Count a message of that size, which was stored or received now."""
         if now_s < self._begin_s:
             return
         latency_us = round(latency_s * 1_000_000)
@@ -61,19 +66,19 @@ class Meter:
             figures.latencies.add(latency_us)
 
     def fail(self) -> None:
-        """A message failed, at whatever time."""
+        """Count a message that failed, even during the warm-up."""
         self.whole.failed += 1
         self._period.failed += 1
 
     def end_period(self, now_s: float) -> dict[str, Any]:
-        """The figures of the period that ends now; the next one begins."""
+        """End the period now, begin the next one, and return the figures of the one that ended."""
         summary = self._period.summary(now_s)
         self._period = Figures(max(now_s, self._begin_s))
         return summary
 
 
 def show_figures(summary: dict[str, Any]) -> str:
-    """The figures in a line."""
+    """The figures in one line, for people."""
     latencies = ", ".join(
         f"{name} {'-' if value is None else f'{value:.3f}'}"
         for name, value in summary["latencyMs"].items()

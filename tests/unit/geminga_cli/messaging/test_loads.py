@@ -11,7 +11,7 @@ import pytest
 from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, Session, metadata, until
 
 from geminga import Client, TopicTerminated
-from geminga_cli.commands.perf import PARSERS, _check
+from geminga_cli.commands.perf import PARSERS, complete
 from geminga_cli.messaging import loads
 from geminga_cli.messaging.loads import Load, MessagesMissing
 from geminga_protocol.pulsar.answers import encode_send_error
@@ -25,7 +25,7 @@ def given_of(*words: str) -> argparse.Namespace:
     name, *rest = words
     parser = PARSERS[name][1]()
     given = parser.parse_args(rest)
-    _check(parser, given)
+    complete(parser, given)
     return given
 
 
