@@ -1,4 +1,4 @@
-"""A running cluster as the tools see it: ZooKeeper, the bookies' addresses, connections to them."""
+"""A running cluster as the tools see it: ZooKeeper, addresses of bookies, connections to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from geminga_runtime.coordination import Coordination, NodeMissing
 from geminga_runtime.network import AsyncioNetwork, Network
 from geminga_server.zookeeper import ZooKeeper
 
-# Somebody waits in front of a terminal.
+# Short timeouts: the user waits at a terminal.
 CONFIG = LedgerConfig(
     read_deadline_s=10.0,
     recovery_deadline_s=15.0,
@@ -36,7 +36,7 @@ CONFIG = LedgerConfig(
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the tools work with; open inside ``open_cluster``."""
+    """What the tools work with, while ``open_cluster`` is entered."""
 
     coordination: Coordination
     network: Network
@@ -47,7 +47,7 @@ class Cluster:
     links: BookieLinks
 
     async def live_bookies(self) -> LiveBookies:
-        """Those registered now. Raises ``CoordinationError``."""
+        """The bookies that are registered now. Raises ``CoordinationError``."""
         return await read_live_bookies(self.coordination.children)
 
     async def require_bookie(self, bookie_id: str) -> None:
@@ -57,7 +57,7 @@ class Cluster:
             raise UnknownBookie(bookie_id, live.all)
 
     async def bookie_info(self, bookie_id: str) -> BookieInfo | None:
-        """What a bookie says of itself; None where it is gone or says nothing."""
+        """The record of a registered bookie; None if it is not registered, or has no record."""
         for directory in (AVAILABLE_PATH, READ_ONLY_PATH):
             try:
                 value, _ = await self.coordination.get(f"{directory}/{bookie_id}")
@@ -67,11 +67,11 @@ class Cluster:
         return None
 
     def copies(self) -> Copies:
-        """Reads single copies, each from the one bookie that is named."""
+        """A reader of single copies, each from the bookie that is named."""
         return Copies(self.links, answer_timeout_s=CONFIG.answer_timeout_s)
 
     def ledgers(self) -> Ledgers:
-        """BookKeeper's client; whoever asked opens it."""
+        """BookKeeper's client, which the caller opens."""
         return Ledgers(self.coordination, self.network, self.clock, self.random, CONFIG)
 
 
@@ -79,7 +79,7 @@ Work = Callable[[Cluster, argparse.Namespace], Awaitable[int]]
 
 
 def run(work: Work, options: argparse.Namespace) -> int:
-    """Do ``work`` with the cluster that the options name; returns its exit code."""
+    """Run ``work`` with the cluster that the options name; returns its exit code."""
 
     async def with_cluster() -> int:
         async with open_cluster(zookeeper_of(options)) as cluster:
@@ -89,7 +89,7 @@ def run(work: Work, options: argparse.Namespace) -> int:
 
 
 def zookeeper_of(options: argparse.Namespace) -> str:
-    """Where ZooKeeper is, as told, or as a standalone's endpoints say. Raises ``NoCluster``."""
+    """The address of ZooKeeper: as given, or of a running standalone. Raises ``NoCluster``."""
     if options.zookeeper:
         return str(options.zookeeper)
     address = EndpointsFile(options.data_dir).zookeeper_address()
@@ -99,16 +99,19 @@ def zookeeper_of(options: argparse.Namespace) -> str:
 
 
 async def require_cluster(coordination: Coordination, hosts: str) -> None:
-    """Raise ``NotInitialized`` where no cluster was ever made: an empty table says nothing."""
+    """Raise ``NotInitialized`` if ZooKeeper has no cluster.
+
+    Every list would be empty there, which would look like a cluster without bookies.
+    """
     if await coordination.exists(INSTANCE_ID_PATH) is None:
         raise NotInitialized(hosts)
 
 
 @asynccontextmanager
 async def open_cluster(hosts: str) -> AsyncGenerator[Cluster, None]:
-    """Connect to ZooKeeper; to bookies when something is asked of them.
+    """Connect to ZooKeeper, and to each bookie when it is first needed.
 
-    Raises ``CoordinationError``; ``NotInitialized`` where ZooKeeper holds no cluster.
+    Raises ``CoordinationError``, and ``NotInitialized`` where ZooKeeper has no cluster.
     """
     clock, network = SystemClock(), AsyncioNetwork()
     random = Random()  # noqa: S311 - jitter, no secrets

@@ -1,4 +1,4 @@
-"""``recover`` and ``decommission``: ledgers are taken off a bookie that will not come back."""
+"""``recover`` and ``decommission``: move ledgers off a bookie that will not come back."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from geminga_ledger import LedgerConfig
 
 
 async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Move all its ledgers from here, now; 1 where some could not be. The cookie stays."""
+    """Copy all ledgers of the bookie to others, from this process; returns 1 if some failed.
+
+    The bookie's cookie stays.
+    """
     live = await cluster.live_bookies()
     if options.bookie in live.all and not options.force:
         way_out = "stop it first, or say --force to move its ledgers away from under it"
         raise StillRegistered(options.bookie, way_out)
     await require_known(options.bookie, cluster.coordination, cluster.store)
+    # With the timeouts of a server, not those of ``cluster.CONFIG``: copying takes its time.
     repair = LedgerRepair(
         cluster.coordination,
         cluster.network,
@@ -32,7 +36,7 @@ async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
         AutoRecoveryConfig(),
         LedgerConfig(),
     )
-    teller = _Teller(options)
+    printer = _ProgressPrinter(options)
     async with repair:
         progress = await recover(
             options.bookie,
@@ -40,37 +44,38 @@ async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
             repair=repair,
             clock=cluster.clock,
             random=cluster.random,
-            on_progress=teller.progress,
-            on_trouble=teller.trouble,
+            on_progress=printer.progress,
+            on_trouble=printer.trouble,
         )
-    return _end(progress, options, "recovered")
+    return _finish(progress, options, "recovered")
 
 
 async def decommission_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Have the replication workers do it, wait for them, and forget the bookie."""
+    """Let the replication workers copy the ledgers, wait for them, and delete the cookie."""
     await require_known(options.bookie, cluster.coordination, cluster.store)
     progress = await decommission(
         options.bookie,
         coordination=cluster.coordination,
         store=cluster.store,
         clock=cluster.clock,
-        on_progress=_Teller(options).progress,
+        on_progress=_ProgressPrinter(options).progress,
     )
-    return _end(progress, options, "decommissioned")
+    return _finish(progress, options, "decommissioned")
 
 
-class _Teller:
-    """Says how far it is, when that has changed, and at once what went wrong with a ledger."""
+class _ProgressPrinter:
+    """Prints the progress when it has changed, and what failed at once."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._is_silent = options.json
-        self._told: Progress | None = None
+        # Standard output is for the JSON of the result alone.
+        self._is_json = options.json
+        self._printed: Progress | None = None
 
     def progress(self, progress: Progress) -> None:
-        """How far it is."""
-        if progress == self._told or self._is_silent:
+        """Print how many ledgers are done."""
+        if progress == self._printed or self._is_json:
             return
-        self._told = progress
+        self._printed = progress
         failed = f", {progress.failed} failed" if progress.failed else ""
         busy = ""
         if progress.busy:
@@ -79,11 +84,12 @@ class _Teller:
         sys.stdout.flush()
 
     def trouble(self, ledger_id: int, why: str) -> None:
-        """Why a ledger is not as it should be; with ``--json`` beside the answer."""
-        print(f"ledger {ledger_id}: {why}", file=sys.stderr if self._is_silent else sys.stdout)
+        """Print why a ledger could not be moved."""
+        print(f"ledger {ledger_id}: {why}", file=sys.stderr if self._is_json else sys.stdout)
 
 
-def _end(progress: Progress, options: argparse.Namespace, word: str) -> int:
+def _finish(progress: Progress, options: argparse.Namespace, what: str) -> int:
+    """Print the result; returns 1 if ledgers failed."""
     if options.json:
         facts = {"ledgers": progress.ledgers, "done": progress.done, "failed": progress.failed}
         print(json.dumps({"bookie": options.bookie, **facts}))
@@ -91,5 +97,5 @@ def _end(progress: Progress, options: argparse.Namespace, word: str) -> int:
         failed = count_words(progress.failed, "ledger")
         print(f"{failed} could not be moved off {options.bookie}; the lines above say why")
     else:
-        print(f"bookie {options.bookie} is {word}: no ledger is on it any more")
+        print(f"bookie {options.bookie} is {what}: no ledger is on it any more")
     return int(bool(progress.failed))

@@ -1,4 +1,4 @@
-"""``verify-ledger``: every copy of every entry of a ledger is read."""
+"""``verify-ledger``: reads every copy of every entry of a ledger."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from geminga_cli.bookie_admin.verdicts.ledger_verdict import LedgerVerdict, want
 
 
 async def verify_ledger(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Print what the copies come to; 1 where one is not as it should be."""
+    """Print the verdict on all copies; returns 1 if one is wrong, or could not be checked."""
     stored = await cluster.store.read(options.ledger)
     metadata = stored.metadata
     quorum = quorum_of(stored.ledger_id, metadata)
     extent = await extent_of(cluster, stored)
     verdict = LedgerVerdict(stored.ledger_id, metadata, extent)
+    # All copies of an entry are judged together, so a step has whole entries.
     step = max(ENTRIES_AT_ONCE_MAX // quorum.write_quorum, 1)
     for entry_ids in portions(extent.entry_ids(), step):
         wanted = list(wanted_copies(metadata, quorum, entry_ids))

@@ -1,6 +1,6 @@
-"""``dump-index``: what a bookie's index knows, read beside a bookie that runs or without one.
+"""``dump-index``: the content of a bookie's index, beside a running bookie or without one.
 
-A running bookie's index is as of its last checkpoint.
+The index of a running bookie is as old as its last checkpoint.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from geminga_cli.display.text import count_words, size_words, table
 
 
 def dump_index(options: argparse.Namespace) -> int:
-    """Print ledgers, entry logs and marks, or one ledger with its blocks; 1 for what is wrong."""
+    """Print ledgers, entry logs and journal marks, or one ledger with its blocks.
+
+    Returns 1 if something is wrong. Raises ``UnreadableFile``.
+    """
     directory: Path = options.data_directory / INDEX_DIRECTORY
+    # RocksDB's pointer to its current state: without this file there is no database.
     if not (directory / "CURRENT").is_file():
         raise UnreadableFile(directory, "there is no index; name the bookie's data directory")
     try:
@@ -35,7 +39,7 @@ def dump_index(options: argparse.Namespace) -> int:
         if options.ledger is not None:
             return _dump_ledger(index, options)
         _dump_all(index, options)
-    except OSError as error:  # from within: what was read till then is printed
+    except OSError as error:  # while it was read; the part before it is printed
         print(error)
         return 1
     finally:
@@ -56,6 +60,7 @@ def _dump_all(index: Index, options: argparse.Namespace) -> None:
         {"log": file_name(number), "liveBytes": usage.live_bytes, "bytes": usage.end}
         for number, usage in index.logs.items()
     ]
+    # A restart replays each journal from its mark on.
     marks = [
         {"file": mark.file_number, "offset": mark.offset, "nextGroup": mark.next_group}
         for mark in index.journal_marks()

@@ -1,7 +1,7 @@
-"""``dump-journal``: what is in journal files, past whatever is damaged in them.
+"""``dump-journal``: the groups in journal files; what is damaged is reported and skipped.
 
-The layout is ``geminga_bookie.formats.journal_v1``'s; what a bookie makes of damage is decided in
-``geminga_bookie.journal.replay``, and differs: a bookie must stop where this goes on.
+The layout is ``geminga_bookie.formats.journal_v1``'s. What a bookie does about damage is decided in
+``geminga_bookie.journal.replay``, and differs: a bookie must stop where this continues.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from geminga_cli.display.text import count_words, ranges_words
 
 
 def dump_journals(options: argparse.Namespace) -> int:
-    """Print what is in the files; 1 where something is wrong."""
+    """Print what is in the files; returns 1 if something is wrong."""
     return dump_files(options, lambda path, file: journal_findings(path, file, options.ledger))
 
 
 def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> Iterator[Finding]:
-    """Everything in a journal file, in order; with ``ledger_id`` only what is about that one.
+    """Everything in a journal file, in order; with ``ledger_id``, its part and what is wrong.
 
     Raises ``UnknownFormat`` for a whole file of another kind, ``OSError``.
     """
@@ -36,21 +36,21 @@ def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> 
         yield Finding(0, "header", "it is not what was written, or torn", is_wrong=True)
         if len(head) < layout.FILE_HEADER_BYTES:
             return
-        # The last field is what all groups are checked with: it may be sound.
+        # The last field is the seed of the checksums of all groups. It may be sound, although the
+        # header is not.
         seed = int.from_bytes(head[-4:], "big")
     else:
         seed = header.seed
         words = f"journal {header.number}, made at {header.created_ms} ms"
         yield Finding(0, "header", words, {"number": header.number, "created": header.created_ms})
-    yield from _groups(path, file, seed, ledger_id)
 
-
-def _groups(path: str, file: Content, seed: int, ledger_id: int | None) -> Iterator[Finding]:
-    offset, expected = layout.FILE_HEADER_BYTES, 0
+    offset = layout.FILE_HEADER_BYTES
+    # The number of the next group; 0 where it is unknown, at the beginning and after damage.
+    expected = 0
     while offset < file.size:
         head = file.read(offset, layout.GROUP_HEADER_BYTES)
-        header = layout.decode_group_header(seed, head, 0)
-        if header is None:
+        group = layout.decode_group_header(seed, head, 0)
+        if group is None:
             find = partial(layout.find_group_header, seed)
             following = find_ahead(file, offset + 1, find, layout.GROUP_HEADER_BYTES)
             yield _gap(file, offset, following)
@@ -58,22 +58,23 @@ def _groups(path: str, file: Content, seed: int, ledger_id: int | None) -> Itera
                 return
             offset, expected = following, 0
             continue
-        if expected and header.number != expected:
-            words = f"group {header.number} follows, where {expected} should"
-            yield Finding(offset, "group", words, {"group": header.number}, is_wrong=True)
-        body = file.read(offset + layout.GROUP_HEADER_BYTES, header.body_bytes)
-        yield from _group(path, offset, header, body, ledger_id)
-        offset += layout.GROUP_HEADER_BYTES + header.body_bytes
-        expected = header.number + 1
+        if expected and group.number != expected:
+            words = f"group {group.number} follows, where {expected} should"
+            yield Finding(offset, "group", words, {"group": group.number}, is_wrong=True)
+        body = file.read(offset + layout.GROUP_HEADER_BYTES, group.body_bytes)
+        yield from _group(path, offset, group, body, ledger_id)
+        offset += layout.GROUP_HEADER_BYTES + group.body_bytes
+        expected = group.number + 1
 
 
 def _gap(file: Content, offset: int, following: int | None) -> Finding:
-    """What stands between ``offset`` and the next group, or the end of the file."""
+    """What lies between ``offset`` and the next group, or the end of the file."""
     end = file.size if following is None else following
     facts = {"bytes": end - offset}
     size = count_words(end - offset, "byte")
     if following is not None:
         return Finding(offset, "damage", f"{size} are no group", facts, is_wrong=True)
+    # A bookie allocates a journal file in advance.
     if only_zeros(file, offset):
         return Finding(offset, "end", f"{size} of zeros, reserved and never used", facts)
     words = f"{size} of a group that was being written, or is damaged: no group follows"
@@ -83,6 +84,7 @@ def _gap(file: Content, offset: int, following: int | None) -> Finding:
 def _group(
     path: str, offset: int, header: layout.GroupHeader, body: bytes, ledger_id: int | None
 ) -> Iterator[Finding]:
+    """A group whose header is sound; none where nothing in it concerns ``ledger_id``."""
     facts: dict[str, object] = {"group": header.number, "bytes": header.body_bytes}
     name = f"group {header.number}"
     if len(body) < header.body_bytes:
@@ -93,8 +95,15 @@ def _group(
         words = f"{name}: its {header.body_bytes} bytes do not fit their checksum"
         yield Finding(offset, "damage", words, facts, is_wrong=True)
         return
+    # The ids of entries by ledger, and the marks: fences and explicit last-add-confirmed.
+    entries: dict[int, list[int]] = {}
+    marks: list[layout.Mark] = []
     try:
-        entries, marks = _content(path, body)
+        for adds, mark in layout.decode_body(path, body):
+            for each, entry_id, _, _ in adds:
+                entries.setdefault(each, []).append(entry_id)
+            if mark is not None:
+                marks.append(mark)
     except UnknownFormat as error:
         yield Finding(offset, "damage", f"{name}: {error}", facts, is_wrong=True)
         return
@@ -110,15 +119,3 @@ def _group(
         said.append(f"ledger {mark.ledger_id}: {what}")
     facts["marks"] = [type(mark).__name__ + f" {mark.ledger_id}" for mark in marks]
     yield Finding(offset, "group", f"{header.number}: {'; '.join(said) or 'nothing'}", facts)
-
-
-def _content(path: str, body: bytes) -> tuple[dict[int, list[int]], list[layout.Mark]]:
-    """The entries by ledger, and what is no entry. Raises ``UnknownFormat``."""
-    entries: dict[int, list[int]] = {}
-    marks: list[layout.Mark] = []
-    for adds, mark in layout.decode_body(path, body):
-        for ledger_id, entry_id, _, _ in adds:
-            entries.setdefault(ledger_id, []).append(entry_id)
-        if mark is not None:
-            marks.append(mark)
-    return entries, marks

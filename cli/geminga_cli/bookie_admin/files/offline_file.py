@@ -1,4 +1,4 @@
-"""A file of a bookie that need not run: opened for reading and nothing else, never made."""
+"""A file of a bookie that need not run: opened for reading only, and searched in windows."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Protocol
 
 from geminga_cli.bookie_admin.errors import UnreadableFile
 
+# How much of a file is searched at once.
 WINDOW_BYTES = 1024 * 1024
 
 
 class Content(Protocol):
-    """Bytes that are read from anywhere."""
+    """Bytes that can be read at any offset."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """How many bytes there are."""
         ...
 
     def read(self, offset: int, length: int) -> bytes:
@@ -27,7 +28,7 @@ class Content(Protocol):
 
 
 class OfflineFile:
-    """The ``Content`` of an open descriptor, as long as it was when it was opened."""
+    """The ``Content`` of an open descriptor; its size is the one at the time of opening."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -45,7 +46,7 @@ class OfflineFile:
 
 @contextmanager
 def opened(path: Path) -> Generator[OfflineFile, None, None]:
-    """The file at ``path``. Raises ``UnreadableFile``."""
+    """Open the file at ``path``. Raises ``UnreadableFile``."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -61,8 +62,12 @@ def opened(path: Path) -> Generator[OfflineFile, None, None]:
 def find_ahead(
     file: Content, offset: int, find: Callable[[bytes], int], header_bytes: int
 ) -> int | None:
-    """Where, from ``offset`` on, ``find`` sees a header (-1 for none) of so many bytes first."""
+    """The place of the first header from ``offset`` on; None if there is none.
+
+    ``find`` returns the place of the first header in some bytes, or -1.
+    """
     while offset < file.size:
+        # Windows overlap: a header that begins in one may end in the next.
         window = file.read(offset, WINDOW_BYTES + header_bytes - 1)
         found = find(window)
         if found >= 0:
@@ -72,7 +77,7 @@ def find_ahead(
 
 
 def only_zeros(file: Content, offset: int) -> bool:
-    """Whether nothing but zeros stands from ``offset`` to the end."""
+    """Whether all bytes from ``offset`` to the end are zeros."""
     while offset < file.size:
         window = file.read(offset, WINDOW_BYTES)
         if window.count(0) < len(window):

@@ -1,7 +1,8 @@
-"""Which entries of a damaged block are damaged, and where in the file. Pure.
+"""Which entries of a damaged block are damaged, and where they are in the file. Pure.
 
-A block's checksum tells that something is wrong with it, an entry's own digest what. CRC32C and
-CRC32 can be checked by anybody; of a ledger with another kind only who knows its password can tell.
+A block's checksum shows that something in it is wrong; the digest of each entry shows what. CRC32C
+and CRC32 can be checked here. In a ledger with another kind of digest, only a reader that knows the
+ledger's password can check entries.
 """
 
 from __future__ import annotations
@@ -15,34 +16,37 @@ from geminga_ledger.digests import entry_decoder
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
 from geminga_protocol.records.ledger_metadata import DigestType
 
-# Damaged entries that are named in words; all of them are facts.
+# The words name at most so many damaged entries; the facts have all of them.
 NAMED_MAX = 10
+# The kind of digest is in the ledger's metadata, which a file does not have: either may fit.
 _CHECKS = [entry_decoder(each, b"") for each in (DigestType.CRC32C, DigestType.CRC32)]
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedEntry:
-    """``offset`` and ``size_bytes`` say where it stands in the file, None where that is lost."""
+    """A damaged entry, and its place in the file."""
 
     entry_id: int
+    # None where the place was damaged, too.
     offset: int | None = None
     size_bytes: int | None = None
 
     def words(self) -> str:
-        """For people."""
+        """The entry for people."""
         where = "not where it should be" if self.offset is None else f"at {self.offset}"
         return f"entry {self.entry_id} {where}"
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDamage:
-    """What is known of a damaged block; nothing where ``is_checkable`` is False."""
+    """What is known of a damaged block."""
 
     entries: Sequence[DamagedEntry]
+    # False where nothing is known: the table of entries is lost, or the digest is of another kind.
     is_checkable: bool = True
 
     def words(self) -> str:
-        """For people."""
+        """The damage for people."""
         if not self.is_checkable:
             return "which entries are damaged only their reader can tell"
         if not self.entries:
@@ -51,7 +55,7 @@ class BlockDamage:
         return f"damaged: {', '.join(each.words() for each in self.entries[:NAMED_MAX])}{more}"
 
     def record(self) -> list[dict[str, object]] | None:
-        """For programs; None where it is not known."""
+        """The damage for programs; None where nothing is known."""
         if not self.is_checkable:
             return None
         return [
@@ -61,29 +65,26 @@ class BlockDamage:
 
 
 def damage_in(header: layout.BlockHeader, content: bytes, content_offset: int) -> BlockDamage:
-    """Look at each entry of a block whose ``content``, at that place of the file, is damaged."""
+    """Check each entry of a damaged block; ``content_offset`` is the place of ``content``."""
     if len(content) < layout.table_bytes(header):
         return BlockDamage((), is_checkable=False)
     ids = layout.decode_ids(header, content)
     places = salvage_places(header, content)
-    damaged = [
-        _damaged(entry_id, places.get(entry_id), content_offset)
-        for entry_id in ids
-        if entry_id not in places or not _is_sound(header.ledger_id, entry_id, content, places)
-    ]
-    # Where no entry fits, it is rather the digest that is another one.
+    damaged: list[DamagedEntry] = []
+    for entry_id in ids:
+        place = places.get(entry_id)
+        if place is None:
+            damaged.append(DamagedEntry(entry_id))
+        elif not _is_sound(header.ledger_id, entry_id, content, place):
+            offset, size_bytes = content_offset + place.start, place.stop - place.start
+            damaged.append(DamagedEntry(entry_id, offset, size_bytes))
+    # Where no entry is sound, the ledger more likely has another kind of digest. A single entry may
+    # well be the damaged one.
     is_checkable = len(damaged) < len(ids) or len(ids) == 1
     return BlockDamage(damaged if is_checkable else (), is_checkable=is_checkable)
 
 
-def _damaged(entry_id: int, place: slice | None, content_offset: int) -> DamagedEntry:
-    if place is None:
-        return DamagedEntry(entry_id)
-    return DamagedEntry(entry_id, content_offset + place.start, place.stop - place.start)
-
-
-def _is_sound(ledger_id: int, entry_id: int, content: bytes, places: dict[int, slice]) -> bool:
-    place = places[entry_id]
+def _is_sound(ledger_id: int, entry_id: int, content: bytes, place: slice) -> bool:
     for check in _CHECKS:
         try:
             check(content, place.start, place.stop, ledger_id, entry_id)

@@ -1,8 +1,9 @@
-"""What the copies of a ledger come to: counts for each bookie, and where something is wrong. Pure.
+"""The verdict on all copies of a ledger: counts for each bookie, and what is wrong. Pure.
 
-Of an open ledger less is certain: a writer is told of an entry once an ack quorum has it, and the
-others may never get it. There a missing copy is only wrong where fewer have it, and beyond what is
-known to be confirmed it never is: the writer may have ended before anybody else got the entry.
+In an open ledger, less is certain. A writer's entry is confirmed once an ack quorum of bookies has
+it, and the other bookies may never get it: a missing copy is wrong only where fewer have it. Beyond
+what is known to be confirmed, a missing copy is never wrong: the writer may have stopped before any
+other bookie got the entry.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from geminga_cli.display.text import count_words, ranges_words, table
 from geminga_ledger.quorum import Quorum
 from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
 
-# What a copy can be; None where nothing is wrong with it.
+# The state of a copy: its flaw, or None where it is good.
 State = Flaw | None
 STATES: tuple[State, ...] = (None, *Flaw)
 
@@ -26,7 +27,7 @@ STATES: tuple[State, ...] = (None, *Flaw)
 def wanted_copies(
     metadata: LedgerMetadata, quorum: Quorum, entry_ids: Iterable[int]
 ) -> Iterator[tuple[str, int]]:
-    """Every copy that there should be of these entries: bookie id, entry id."""
+    """Yield ``(bookie id, entry id)`` for every copy that these entries should have."""
     for entry_id in entry_ids:
         ensemble = metadata.ensemble_of(entry_id)
         for place in quorum.write_set(entry_id):
@@ -35,34 +36,36 @@ def wanted_copies(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What some copies of a bookie have in common; ``is_wrong`` where they should be there."""
+    """What some copies on one bookie have in common."""
 
     bookie_id: str
     flaw: Flaw
+    # False where an open ledger need not have the copies.
     is_wrong: bool
 
 
 @dataclass(slots=True)
 class LedgerVerdict:
-    """Filled by ``add``, some whole entries at a time, in order."""
+    """The verdict, to which ``add`` adds some whole entries at a time, in their order."""
 
     ledger_id: int
     metadata: LedgerMetadata
     extent: Extent
     copies: int = 0
     wrong_copies: int = 0
+    # By bookie: how many copies are in each state.
     counts: dict[str, Counter[State]] = field(default_factory=dict[str, "Counter[State]"])
-    # Entries whose copies are not ok, and an example of why.
+    # The entries of each fault, and the reason of its first copy.
     faults: dict[Fault, list[int]] = field(default_factory=dict[Fault, list[int]])
     reasons: dict[Fault, str] = field(default_factory=dict[Fault, str])
 
     @property
     def is_sound(self) -> bool:
-        """Whether every copy is as it should be, and every bookie told what it has."""
+        """Whether no copy is wrong, and every bookie told which entries it has."""
         return not self.wrong_copies and not self.extent.unheard
 
     def add(self, wanted: Sequence[tuple[str, int]], copies: Sequence[Copy]) -> None:
-        """What was found of these copies."""
+        """Judge these copies; they are all copies of their entries."""
         good = Counter(
             entry_id
             for (_, entry_id), copy in zip(wanted, copies, strict=True)
@@ -73,20 +76,18 @@ class LedgerVerdict:
             self.counts.setdefault(bookie_id, Counter())[copy.flaw] += 1
             if copy.flaw is None:
                 continue
-            is_wrong = not (copy.flaw is Flaw.ABSENT and self._may_lack(entry_id, good[entry_id]))
+            # In an open ledger, a missing copy may be in order.
+            may_lack = self.metadata.state is not LedgerState.CLOSED and (
+                entry_id > self.extent.confirmed or good[entry_id] >= self.metadata.ack_quorum
+            )
+            is_wrong = not (copy.flaw is Flaw.ABSENT and may_lack)
             fault = Fault(bookie_id, copy.flaw, is_wrong)
             self.faults.setdefault(fault, []).append(entry_id)
             self.reasons.setdefault(fault, copy.why)
             self.wrong_copies += is_wrong
 
-    def _may_lack(self, entry_id: int, good_copies: int) -> bool:
-        """Whether a missing copy of the entry is nothing wrong."""
-        if self.metadata.state is LedgerState.CLOSED:
-            return False
-        return entry_id > self.extent.confirmed or good_copies >= self.metadata.ack_quorum
-
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The verdict for people."""
         yield from self._headings()
         if self.counts:
             yield from table(
@@ -139,7 +140,7 @@ class LedgerVerdict:
             yield f"{known} known to be confirmed; {runs} are stored beyond that"
 
     def record(self) -> dict[str, object]:
-        """For programs."""
+        """The verdict for programs."""
         return {
             "ledger": self.ledger_id,
             "state": self.metadata.state.name,

@@ -122,7 +122,7 @@ def test_the_auditor_is_named(capsys: Capture) -> None:
     async def scenario(_simulated: Simulated, cluster: Cluster) -> None:
         options = options_of("who-is-auditor")
         assert await listing.who_is_auditor(cluster, options) == 1
-        assert "nobody" in capsys.readouterr().out
+        assert "no auditor" in capsys.readouterr().out
         await cluster.coordination.create(
             f"{VOTES_PATH}/V_0000000001", encode_vote("b2"), make_parents=True
         )
