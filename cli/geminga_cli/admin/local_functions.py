@@ -1,8 +1,8 @@
-"""Functions on this machine: ``localrun`` runs one, ``dev`` runs the one that is being written.
+"""Functions on this machine: ``localrun`` runs one, ``dev`` runs one that is being written.
 
-What runs is a process of its own, ``python -m geminga_functions.local``, in the environment that
-the package requires; it lives as long as its standard input is open. ``dev`` starts another with
-each version that is saved, so that nothing of an old one is left.
+A function runs in a process of its own, ``python -m geminga_functions.local``, in the environment
+that its package requires. The process lives as long as its standard input is open. ``dev`` starts a
+new process for each version that is saved, so that nothing of an old version is left.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ from geminga_functions.packages.environments import Environments
 from geminga_functions.packages.unpacking import unpack
 
 BUILT_IN = "builtin://"
+# For installing the packages that a function requires.
 ENVIRONMENT_TIMEOUT_S = 300.0
-# How soon a saved file is seen: looking costs a few system calls.
+# How soon a saved file is noticed; a check costs a few system calls.
 LOOK_PERIOD_S = 0.2
-# Of the modules beside the function's, and of those in packages beside it.
+# The modules beside the function's, and those in packages beside it.
 WATCHED = ("*.py", "*/*.py")
 
 
 def localrun(kind: Kind, given: Given) -> None:
-    """Run what the options describe until Ctrl-C. Raises ``InvalidUse``, ``LocalRunFailed``."""
+    """Run the function, source or sink that the options describe, until it ends or Ctrl-C.
+
+    Raises ``InvalidUse``, ``LocalRunFailed``.
+    """
     config = given_config(kind, given)
     set_name(config, given)
     package = kind.package_of(config)
@@ -54,7 +58,7 @@ def localrun(kind: Kind, given: Given) -> None:
 
 
 def dev(kind: Kind, given: Given) -> None:
-    """Run the function in a file until Ctrl-C, each version once it is saved."""
+    """Run the function in a file until Ctrl-C; restart it whenever a file is saved."""
     config = given_config(kind, given)
     if given.fqfn is None:
         config.setdefault("name", given.file.stem)
@@ -64,6 +68,7 @@ def dev(kind: Kind, given: Given) -> None:
     with TemporaryDirectory(prefix="geminga-") as directory, suppress(KeyboardInterrupt):
         run = _Runner(Path(directory), kind, config, given.file, given, is_shown=True)
         while True:
+            # Before the start: a file that is saved during it causes another one.
             seen = versions(given.file)
             with run.start() as process:
                 try:
@@ -71,21 +76,24 @@ def dev(kind: Kind, given: Given) -> None:
                         Event().wait(LOOK_PERIOD_S)
                 finally:
                     end(process)
-            print(f"{given.file.name} or a module beside it is saved: it starts anew", flush=True)
+            print(f"{given.file.name} or a module beside it was saved: restarting", flush=True)
 
 
 def versions(file: Path) -> Mapping[Path, int]:
-    """When each module that the function may import was changed last."""
+    """The time of the last change of each module that the function may import."""
     found: dict[Path, int] = {}
     for pattern in WATCHED:
         for each in file.parent.glob(pattern):
-            with suppress(OSError):  # an editor replaces it
+            with suppress(OSError):  # an editor is replacing it
                 found[each] = each.stat().st_mtime_ns
     return found
 
 
 class _Runner:
-    """Starts processes of one function, source or sink. Raises ``InvalidUse``."""
+    """Starts processes of one function, source or sink.
+
+    ``is_shown`` prints its messages. Raises ``InvalidUse``.
+    """
 
     def __init__(
         self,
@@ -124,12 +132,16 @@ class _Runner:
         )
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The process has been told what to run. It is in a session of its own: Ctrl-C is this
-        side's to see, and a function that has begun a message finishes it."""
+        """Start a process and send it what to run.
+
+        It has a session of its own: Ctrl-C reaches this process alone, which lets the function
+        finish the message that it has begun.
+        """
         process = subprocess.Popen(  # noqa: S603 - our own words only
             [self._python, "-m", MODULE],
             stdin=subprocess.PIPE,
-            # A file that is saved twice in a second looks unchanged to a module's cache.
+            # To Python's cache of compiled modules, a file that is saved twice in a second looks
+            # unchanged.
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
@@ -141,7 +153,8 @@ class _Runner:
 
 
 def end(process: subprocess.Popen[bytes]) -> int:
-    """Let it finish what is begun, then end it and all that it started; how it exited."""
+    """Let the process finish, and kill it and its children if it does not; returns its exit
+    code."""
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.close()

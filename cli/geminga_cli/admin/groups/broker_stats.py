@@ -7,7 +7,7 @@ from geminga_cli.admin.operation import Operation, gets
 OPERATIONS = (
     Operation(
         "load-report",
-        "show how much the broker has to do: rates, clients and topics of each of its bundles",
+        "show the load of the broker: rates, clients and topics of each of its bundles",
         (),
         gets("broker-stats/load-report"),
     ),

@@ -8,13 +8,15 @@ from geminga_cli.admin.service import AdminService
 CONFIG = option("--config", "-c", required=True, metavar="NAME", help="the setting's name")
 
 
-def _list(service: AdminService, given: Given) -> list[str]:
+def list_brokers(service: AdminService, given: Given) -> list[str]:
+    """The brokers of this cluster, or of the one that is named."""
     where = "brokers" if given.cluster is None else path("brokers/{cluster}", given)
     found: list[str] = service.ask("GET", where)
     return found
 
 
-def _health(service: AdminService, given: Given) -> str:
+def check_health(service: AdminService, given: Given) -> str:
+    """``ok``; a broker that is not healthy refuses."""
     answer: str = service.ask("GET", "brokers/health", {"topicVersion": given.topic_version})
     return answer
 
@@ -22,35 +24,40 @@ def _health(service: AdminService, given: Given) -> str:
 OPERATIONS = (
     Operation(
         "list",
-        "list the brokers that are alive",
-        (place("cluster", "of which cluster (default: this one)", required=False),),
-        _list,
+        "list the brokers that are running",
+        (place("cluster", "the cluster (default: this one)", required=False),),
+        list_brokers,
     ),
-    Operation("leader-broker", "show which broker leads", (), gets("brokers/leaderBroker")),
+    Operation("leader-broker", "show the leader of the brokers", (), gets("brokers/leaderBroker")),
     Operation(
         "healthcheck",
-        "have the broker send a message to itself",
+        "let the broker send a message to itself",
         (
             option(
                 "--topic-version",
                 "-tv",
                 default="V2",
                 choices=("V1", "V2"),
-                help="by which of its topics (default: V2)",
+                help="which of its topics to use (default: V2)",
             ),
         ),
-        _health,
+        check_health,
     ),
-    Operation("version", "show which Pulsar's version it speaks", (), gets("brokers/version")),
+    Operation(
+        "version",
+        "show the version of Pulsar that the broker implements",
+        (),
+        gets("brokers/version"),
+    ),
     Operation(
         "list-dynamic-config",
-        "list the settings that change while brokers run",
+        "list the settings that can be changed while brokers run",
         (),
         gets("brokers/configuration"),
     ),
     Operation(
         "get-all-dynamic-config",
-        "show the settings that were changed so",
+        "show the settings that were changed while brokers run",
         (),
         gets("brokers/configuration/values"),
     ),
@@ -68,7 +75,7 @@ OPERATIONS = (
     ),
     Operation(
         "delete-dynamic-config",
-        "let a setting be again as brokers were started with it",
+        "let a setting have the value again that brokers were started with",
         (CONFIG,),
         sends("DELETE", "brokers/configuration/{config}"),
     ),

@@ -20,24 +20,24 @@ from geminga_cli.admin.values import compact
 
 CLUSTER = place("cluster", "the cluster's name")
 
-# Option, member of the JSON, what it is.
+# The options that describe a cluster: option, member of the JSON, help.
 TEXTS = (
-    ("--url", "serviceUrl", "where its brokers serve REST: http://HOST:PORT"),
-    ("--url-secure", "serviceUrlTls", "where they do with TLS: https://HOST:PORT"),
-    ("--broker-url", "brokerServiceUrl", "where they serve clients: pulsar://HOST:PORT"),
-    ("--broker-url-secure", "brokerServiceUrlTls", "with TLS: pulsar+ssl://HOST:PORT"),
+    ("--url", "serviceUrl", "the REST of its brokers: http://HOST:PORT"),
+    ("--url-secure", "serviceUrlTls", "the same with TLS: https://HOST:PORT"),
+    ("--broker-url", "brokerServiceUrl", "its brokers for clients: pulsar://HOST:PORT"),
+    ("--broker-url-secure", "brokerServiceUrlTls", "the same with TLS: pulsar+ssl://HOST:PORT"),
     ("--proxy-url", "proxyServiceUrl", "the proxy through which brokers reach it"),
-    ("--proxy-protocol", "proxyProtocol", "how the proxy is told where to go: SNI"),
-    ("--auth-plugin", "authenticationPlugin", "how brokers show it who they are"),
-    ("--auth-parameters", "authenticationParameters", "what that method needs"),
-    ("--listener-name", "listenerName", "which of its brokers' listeners is used"),
-    ("--tls-trust-certs-filepath", "brokerClientTrustCertsFilePath", "which authorities to trust"),
+    ("--proxy-protocol", "proxyProtocol", "how the proxy learns the target of a connection: SNI"),
+    ("--auth-plugin", "authenticationPlugin", "how brokers authenticate to it"),
+    ("--auth-parameters", "authenticationParameters", "the parameters of that method"),
+    ("--listener-name", "listenerName", "which of its brokers' listeners to use"),
+    ("--tls-trust-certs-filepath", "brokerClientTrustCertsFilePath", "the authorities to trust"),
     ("--tls-key-filepath", "brokerClientKeyFilePath", "the brokers' own key"),
     ("--tls-certs-filepath", "brokerClientCertificateFilePath", "the brokers' own certificate"),
 )
 FLAGS = (
-    ("--tls-enable", "brokerClientTlsEnabled", "brokers reach it with TLS"),
-    ("--tls-allow-insecure", "tlsAllowInsecureConnection", "whatever certificate it has"),
+    ("--tls-enable", "brokerClientTlsEnabled", "brokers connect to it with TLS"),
+    ("--tls-allow-insecure", "tlsAllowInsecureConnection", "accept any certificate of it"),
 )
 
 
@@ -45,30 +45,33 @@ def _attribute(name: str) -> str:
     return name.removeprefix("--").replace("-", "_")
 
 
-def _data() -> Sequence[Argument]:
+def data_arguments() -> Sequence[Argument]:
+    """The arguments of ``create`` and ``update``."""
     texts = [option(name, help=words, metavar="TEXT") for name, _, words in TEXTS]
     return (CLUSTER, *texts, *(switch(name, help=words) for name, _, words in FLAGS))
 
 
-def _cluster_data(given: Given) -> dict[str, object]:
+def cluster_data(given: Given) -> dict[str, object]:
+    """The cluster as REST takes it, with the texts that were given and all flags."""
     texts = {member: getattr(given, _attribute(name)) for name, member, _ in TEXTS}
     flags = {member: getattr(given, _attribute(name)) for name, member, _ in FLAGS}
     return compact(texts) | flags
 
 
-def _list(service: AdminService, given: Given) -> list[str]:
+def list_clusters(service: AdminService, given: Given) -> list[str]:
+    """All clusters; with ``--current``, the broker's own is marked."""
     clusters: list[str] = service.ask("GET", "clusters")
     if not given.current:
         return clusters
-    # A broker knows its own cluster's brokers only.
+    # A broker knows only the brokers of its own cluster.
     for cluster in clusters:
         if cluster != "global" and service.ask("GET", f"brokers/{cluster}"):
             return [f"{each} (*)" if each == cluster else each for each in clusters]
     return clusters
 
 
-def _delete(service: AdminService, given: Given) -> None:
-    """With ``--all``, all tenants go first that are in this cluster and in no other."""
+def delete_cluster(service: AdminService, given: Given) -> None:
+    """Delete the cluster; with ``--all``, first all tenants that are in no other cluster."""
     if given.all:
         for tenant in service.ask("GET", "tenants"):
             if service.ask("GET", f"tenants/{tenant}")["allowedClusters"] == [given.cluster]:
@@ -80,23 +83,26 @@ OPERATIONS = (
     Operation(
         "list",
         "list all clusters",
-        (switch("--current", "-c", help="mark this one's with (*)"),),
-        _list,
+        (switch("--current", "-c", help="mark the broker's own cluster with (*)"),),
+        list_clusters,
     ),
-    Operation("get", "show where a cluster is reached", (CLUSTER,), gets("clusters/{cluster}")),
+    Operation("get", "show the addresses of a cluster", (CLUSTER,), gets("clusters/{cluster}")),
     Operation(
-        "create", "register a cluster", _data(), sends("PUT", "clusters/{cluster}", _cluster_data)
+        "create",
+        "register a cluster",
+        data_arguments(),
+        sends("PUT", "clusters/{cluster}", cluster_data),
     ),
     Operation(
         "update",
-        "change where a cluster is reached",
-        _data(),
-        sends("POST", "clusters/{cluster}", _cluster_data),
+        "change the addresses of a cluster",
+        data_arguments(),
+        sends("POST", "clusters/{cluster}", cluster_data),
     ),
     Operation(
         "delete",
-        "forget a cluster",
+        "delete the record of a cluster",
         (CLUSTER, switch("--all", "-a", help="with all tenants that are in no other cluster")),
-        _delete,
+        delete_cluster,
     ),
 )

@@ -22,11 +22,11 @@ from geminga_cli.admin.components import (
     json_map,
     names_of,
     operations_of,
+    path_given,
     resources,
     sets,
     text_of,
     truth,
-    where,
 )
 from geminga_cli.admin.errors import AdminRefused, InvalidUse
 from geminga_cli.admin.operation import Given, Operation, gets, option, place, sends, switch
@@ -36,29 +36,30 @@ from geminga_cli.output import print_lines
 
 FQFN = option("--fqfn", metavar="TENANT/NAMESPACE/NAME", help="the function's whole name")
 NAMES = (FQFN, *names_of("function"))
+# Behind the kinds of files that a package may be.
 ANY_FILE = "file, or a URL from which the worker fetches it"
 
 OPTIONS = (
     sets("className", "--classname", "--className", help="the function's class or module"),
     sets("functionType", "-t", "--function-type", help="the name of a built-in function"),
     sets("py", "--py", metavar="FILE", help=f"a Python package: a .py, .zip or .whl {ANY_FILE}"),
-    sets("jar", "--jar", metavar="FILE", help="a Java archive; workers here run none"),
-    sets("go", "--go", metavar="FILE", help="a Go program; workers here run none"),
+    sets("jar", "--jar", metavar="FILE", help="a Java archive; workers here cannot run it"),
+    sets("go", "--go", metavar="FILE", help="a Go program; workers here cannot run it"),
     sets("inputs", "-i", "--inputs", read=inputs, metavar="TOPICS", help="input topics: a,b"),
     sets(
         "topicsPattern",
         "--topics-pattern",
         "--topicsPattern",
         metavar="REGEX",
-        help="which topics of a namespace are inputs",
+        help="a pattern of input topics in a namespace",
     ),
-    sets("output", "-o", "--output", metavar="TOPIC", help="where results go (default: nowhere)"),
-    sets("logTopic", "--log-topic", "--logTopic", metavar="TOPIC", help="where its log goes"),
+    sets("output", "-o", "--output", metavar="TOPIC", help="the topic of results (default: none)"),
+    sets("logTopic", "--log-topic", "--logTopic", metavar="TOPIC", help="the topic of its log"),
     sets(
         "deadLetterTopic",
         "--dead-letter-topic",
         metavar="TOPIC",
-        help="where messages go that were retried in vain",
+        help="the topic of messages whose retries all failed",
     ),
     sets(
         "maxMessageRetries",
@@ -92,7 +93,7 @@ OPTIONS = (
         "--skip-to-latest",
         read=truth,
         metavar="BOOL",
-        help="pass the backlog over whenever an instance starts",
+        help="skip the backlog whenever an instance starts",
     ),
     sets(
         "retainOrdering",
@@ -121,7 +122,7 @@ OPTIONS = (
         "--forward-source-message-property",
         read=truth,
         metavar="BOOL",
-        help="give results the properties of their messages",
+        help="copy the properties of messages to their results",
     ),
     sets(
         "userConfig",
@@ -129,7 +130,7 @@ OPTIONS = (
         "--userConfig",
         read=json_map,
         metavar="JSON",
-        help="what the function finds in its context",
+        help="values for the function's context",
     ),
     sets(
         "customSerdeInputs",
@@ -160,7 +161,7 @@ OPTIONS = (
         metavar="JSON",
         help="input topics, and how each is consumed",
     ),
-    sets("inputTypeClassName", "--input-type-class-name", help="the class of what comes in"),
+    sets("inputTypeClassName", "--input-type-class-name", help="the class of input values"),
     sets(
         "outputSerdeClassName",
         "--output-serde-classname",
@@ -183,7 +184,7 @@ OPTIONS = (
         "--windowLengthCount",
         read=int,
         metavar="N",
-        help="how many messages a window has",
+        help="the length of a window in messages",
     ),
     sets(
         "windowConfig.windowLengthDurationMs",
@@ -191,7 +192,7 @@ OPTIONS = (
         "--windowLengthDurationMs",
         read=int,
         metavar="MS",
-        help="how long a window is",
+        help="the length of a window in time",
     ),
     sets(
         "windowConfig.slidingIntervalCount",
@@ -199,7 +200,7 @@ OPTIONS = (
         "--slidingIntervalCount",
         read=int,
         metavar="N",
-        help="after how many messages the window slides",
+        help="the messages after which the window slides",
     ),
     sets(
         "windowConfig.slidingIntervalDurationMs",
@@ -207,14 +208,14 @@ OPTIONS = (
         "--slidingIntervalDurationMs",
         read=int,
         metavar="MS",
-        help="after how long the window slides",
+        help="the time after which the window slides",
     ),
     *resources("function"),
 )
 
 
-def _package_of(config: Config) -> str | None:
-    """One of ``py``, ``jar``, ``go``; a built-in function needs none."""
+def package_of(config: Config) -> str | None:
+    """The package: one of ``py``, ``jar``, ``go``, or the type of a built-in function."""
     given = [config[member] for member in ("py", "jar", "go") if config.get(member)]
     if len(given) > 1:
         raise InvalidUse("a function is made of one package: --py, --jar or --go")
@@ -223,12 +224,12 @@ def _package_of(config: Config) -> str | None:
     return str(given[0]) if given else None
 
 
-def _completed(config: Config) -> Config:
-    """A module may say what its function consumes. Raises ``InvalidUse``."""
+def with_definition(config: Config) -> Config:
+    """Add what a function's module says of itself, such as its inputs. Raises ``InvalidUse``."""
     module = Path(config.get("py") or "")
     if module.suffix != ".py" or not module.is_file():
         return config
-    # They load the functions worker's packages.
+    # Imported now: they load packages of the functions worker.
     from geminga_functions.definitions.decorated import read_definition  # noqa: PLC0415
     from geminga_functions.errors import InvalidDefinition  # noqa: PLC0415
 
@@ -246,15 +247,16 @@ KIND = Kind(
         "--function-config-file",
         "--functionConfigFile",
         metavar="FILE",
-        help="a JSON or YAML file with a config; options go before it",
+        help="a JSON or YAML file with a config; options overwrite it",
     ),
-    _package_of,
+    package_of,
     NAMES,
-    _completed,
+    with_definition,
 )
 
 
-def _trigger(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+def trigger(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+    """Send a message to the function; returns its result."""
     if (given.trigger_value is None) == (given.trigger_file is None):
         raise InvalidUse("one of --trigger-value and --trigger-file is needed")
     if given.trigger_value is not None:
@@ -263,19 +265,21 @@ def _trigger(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
         parts = [FormPart("dataStream", given.trigger_file, BINARY)]
     if given.topic is not None:
         parts.append(FormPart("topic", given.topic))
-    return service.submit("POST", f"{where(KIND, given)}/trigger", parts)
+    return service.submit("POST", f"{path_given(KIND, given)}/trigger", parts)
 
 
-def _put_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+def put_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+    """Set the state of the key in ``--state``."""
     key = given.state.get("key")
     if not isinstance(key, str) or not key:
         raise InvalidUse('--state should have a "key"')
     part = FormPart("state", json.dumps(given.state), JSON)
-    return service.submit("POST", f"{where(KIND, given)}/state/{quote(key, safe='')}", [part])
+    return service.submit("POST", f"{path_given(KIND, given)}/state/{quote(key, safe='')}", [part])
 
 
-def _get_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
-    path = f"{where(KIND, given)}/state/{quote(given.key, safe='')}"
+def get_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+    """The state of a key; with ``--watch``, print each change of it until Ctrl-C."""
+    path = f"{path_given(KIND, given)}/state/{quote(given.key, safe='')}"
     if not given.watch:
         return service.ask("GET", path)
     shown: object = None
@@ -285,54 +289,59 @@ def _get_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JS
         except AdminRefused as refused:
             if refused.status != HTTPStatus.NOT_FOUND:
                 raise
-            lines = [str(refused)]  # the key may come yet
+            lines = [str(refused)]  # the key may be set later
         if lines != shown:
             print_lines(lines)
             shown = lines
         pause(WATCH_PERIOD_S)
 
 
-def _dev(_: AdminService, given: Given) -> None:
+def run_dev(_: AdminService, given: Given) -> None:
+    """Run the function in a file, and restart it when the file is saved."""
     from geminga_cli.admin.local_functions import dev  # noqa: PLC0415 - loads the functions worker
 
     dev(KIND, given)
 
 
-def _upload(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+def upload_package(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+    """Store a package under a path."""
     parts = [FormPart("data", given.source_file, BINARY), FormPart("path", given.path)]
     return service.submit("POST", f"{KIND.root}/upload", parts)
 
 
-def _download(service: AdminService, given: Given) -> None:
+def download_package(service: AdminService, given: Given) -> None:
+    """Write the package of a path, or of a function, into a file."""
     if given.path is not None:
         service.download(f"{KIND.root}/download", {"path": given.path}, given.destination_file)
         return
     query = {"transform-function": given.transform_function}
-    service.download(f"{where(KIND, given)}/download", query, given.destination_file)
+    service.download(f"{path_given(KIND, given)}/download", query, given.destination_file)
 
 
+# `dev` has a file instead of these.
 PACKAGES = ("--py", "--jar", "--go")
-# As upstream's asks.
+# How often `querystate --watch` asks, as upstream's does.
 WATCH_PERIOD_S = 1.0
+# A name of its own, which tests replace.
 pause = Event().wait
-INSTANCE = option("--instance-id", read=int, metavar="N", help="of this instance alone, from 0 on")
+INSTANCE = option("--instance-id", read=int, metavar="N", help="only this instance; the first is 0")
 STATE_HELP = 'JSON: {"key": "k", "stringValue": "v"}, or numberValue, or byteValue in base64'
 
 OPERATIONS = (
     *operations_of(KIND),
     Operation(
         "dev",
-        "run a function on this machine, show its messages, and start it anew when it is saved",
+        "run a function on this machine, show its messages, and restart it when it is saved",
         (
             place("file", "the module of the function, FILE.py", read=Path),
             *(each for each in config_arguments(KIND) if each.names[0] not in PACKAGES),
             *LOCAL,
         ),
-        _dev,
+        run_dev,
     ),
     Operation(
         "stats",
-        "show what the instances of a function counted",
+        "show the counters of a function's instances",
         (*NAMES, INSTANCE),
         asks(KIND, "GET", "/stats"),
     ),
@@ -349,9 +358,9 @@ OPERATIONS = (
                 metavar="FILE",
                 help="a file that holds the message",
             ),
-            option("--topic", metavar="TOPIC", help="by which of its input topics"),
+            option("--topic", metavar="TOPIC", help="which of its input topics to use"),
         ),
-        _trigger,
+        trigger,
     ),
     Operation(
         "querystate",
@@ -359,9 +368,9 @@ OPERATIONS = (
         (
             *NAMES,
             option("-k", "--key", required=True, metavar="KEY", help="the key"),
-            switch("-w", "--watch", help="show each change of it, until Ctrl-C"),
+            switch("-w", "--watch", help="show each change until Ctrl-C"),
         ),
-        _get_state,
+        get_state,
     ),
     Operation(
         "putstate",
@@ -370,7 +379,7 @@ OPERATIONS = (
             *NAMES,
             option("-s", "--state", read=json_map, required=True, metavar="JSON", help=STATE_HELP),
         ),
-        _put_state,
+        put_state,
     ),
     Operation(
         "upload",
@@ -384,9 +393,11 @@ OPERATIONS = (
                 metavar="FILE",
                 help="the package",
             ),
-            option("--path", required=True, metavar="PATH", help="under which it is stored"),
+            option(
+                "--path", required=True, metavar="PATH", help="the path under which to store it"
+            ),
         ),
-        _upload,
+        upload_package,
     ),
     Operation(
         "download",
@@ -399,12 +410,12 @@ OPERATIONS = (
                 read=Path,
                 required=True,
                 metavar="FILE",
-                help="where it is written",
+                help="the file to write",
             ),
             option("--path", metavar="PATH", help="the package under this path"),
             switch("--transform-function", help="the package of a sink's transformation"),
         ),
-        _download,
+        download_package,
     ),
     Operation(
         "available-functions",
@@ -414,7 +425,7 @@ OPERATIONS = (
     ),
     Operation(
         "reload",
-        "have workers look for built-in functions anew",
+        "let workers look for built-in functions again",
         (),
         sends("POST", "/admin/v3/functions/builtins/reload"),
     ),

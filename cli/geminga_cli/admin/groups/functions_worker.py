@@ -1,4 +1,4 @@
-"""``geminga admin functions-worker``: the cluster of workers."""
+"""``geminga admin functions-worker``: the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from geminga_cli.admin.operation import Operation, gets, sends
 
 OPERATIONS = (
     Operation("get-cluster", "list the workers", (), gets("worker/cluster")),
-    Operation("get-cluster-leader", "show which worker leads", (), gets("worker/cluster/leader")),
+    Operation(
+        "get-cluster-leader", "show the leader of the workers", (), gets("worker/cluster/leader")
+    ),
     Operation(
         "get-function-assignments",
         "show which worker runs which instances",
@@ -15,7 +17,7 @@ OPERATIONS = (
     ),
     Operation(
         "function-stats",
-        "show what the instances of a worker counted",
+        "show the counters of a worker's instances",
         (),
         gets("worker-stats/functionsmetrics"),
     ),
@@ -27,7 +29,7 @@ OPERATIONS = (
     ),
     Operation(
         "rebalance",
-        "have the leader spread the instances evenly",
+        "let the leader distribute the instances evenly",
         (),
         sends("PUT", "worker/rebalance"),
     ),

@@ -1,10 +1,11 @@
-"""Single messages, by ``geminga admin topics``: looked at without being acknowledged."""
+"""Single messages, shown without being acknowledged: commands of ``geminga admin topics``."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 from geminga_cli.admin.errors import AdminRefused
@@ -14,8 +15,9 @@ from geminga_cli.admin.values import moment_ms, topic
 from geminga_cli.display.text import hex_lines, plain_text
 
 TOPIC = place("topic", "the topic's name", topic)
+# Brokers send the metadata of a message in headers with this prefix.
 SHOWN = "x-pulsar-"
-# Names in headers, and what they are called here.
+# The names in headers, and those in our answers.
 FIELDS = {
     "message-id": "messageId",
     "publish-time": "publishTime",
@@ -27,11 +29,10 @@ FIELDS = {
     "deliver-at-time": "deliverAt",
     "compression": "compression",
 }
-NOT_FOUND = 404
 
 
 def read_messages(answer: Answer) -> list[dict[str, Any]]:
-    """The messages of an entry that a broker showed: one, or those of a batch."""
+    """The messages of an entry that a broker returned: one, or those of a batch."""
     headers = {
         name.removeprefix(SHOWN): value
         for name, value in answer.headers.items()
@@ -41,6 +42,7 @@ def read_messages(answer: Answer) -> list[dict[str, Any]]:
     properties = json.loads(headers.get("property", "{}"))
     if "num-batch-message" not in headers:
         return [{**head, "properties": properties, **_content(answer.body)}]
+    # The broker sends a batch as it is stored, uncompressed.
     from geminga_protocol.pulsar.payload import split_batch  # noqa: PLC0415 - 60 ms to load
 
     messages: list[dict[str, Any]] = []
@@ -60,7 +62,7 @@ def read_messages(answer: Answer) -> list[dict[str, Any]]:
 
 
 def _content(body: bytes) -> Mapping[str, str]:
-    """Text as it is; what is none in base64, which JSON can hold."""
+    """The body as text; bytes that are no text in base64, which JSON can hold."""
     try:
         return {"data": body.decode()}
     except UnicodeDecodeError:
@@ -68,7 +70,7 @@ def _content(body: bytes) -> Mapping[str, str]:
 
 
 def show_messages(messages: list[dict[str, Any]]) -> Iterator[str]:
-    """Each message: its head in a line, its properties, then what is in it."""
+    """The lines of messages: of each its metadata in one line, its properties, its content."""
     for number, message in enumerate(messages):
         if number:
             yield "-" * 72
@@ -80,15 +82,14 @@ def show_messages(messages: list[dict[str, Any]]) -> Iterator[str]:
         if "data" in message and message["data"].isprintable():
             yield message["data"]
         else:
-            yield from hex_lines(_bytes(message))
+            text = message.get("data")
+            yield from hex_lines(
+                b64decode(message["dataBase64"]) if text is None else text.encode()
+            )
 
 
-def _bytes(message: Mapping[str, str]) -> bytes:
-    return message["data"].encode() if "data" in message else b64decode(message["dataBase64"])
-
-
-def _peek(service: AdminService, given: Given) -> list[dict[str, Any]]:
-    """The first messages that the subscription has before it; fewer where there are no more."""
+def peek_messages(service: AdminService, given: Given) -> list[dict[str, Any]]:
+    """The first messages that the subscription has not acknowledged, up to ``--count``."""
     found: list[dict[str, Any]] = []
     template = "{topic}/subscription/{subscription}/position/"
     position = 1
@@ -96,19 +97,23 @@ def _peek(service: AdminService, given: Given) -> list[dict[str, Any]]:
         try:
             answer = service.fetch(path(template, given) + str(position))
         except AdminRefused as error:
-            if error.status == NOT_FOUND and found:
+            # There are no more; without any, the broker's reason is shown.
+            if error.status == HTTPStatus.NOT_FOUND and found:
                 break
             raise
         found += read_messages(answer)
         position += 1
+    # An entry may be a batch, of which not all messages are wanted.
     return found[: given.count]
 
 
-def _by_id(service: AdminService, given: Given) -> list[dict[str, Any]]:
+def get_message(service: AdminService, given: Given) -> list[dict[str, Any]]:
+    """The messages of one entry."""
     return read_messages(service.fetch(path("{topic}/ledger/{ledgerId}/entry/{entryId}", given)))
 
 
-def _examine(service: AdminService, given: Given) -> list[dict[str, Any]]:
+def examine_message(service: AdminService, given: Given) -> list[dict[str, Any]]:
+    """The message at a distance from the first or the last."""
     query = {"initialPosition": given.initialPosition, "messagePosition": given.messagePosition}
     return read_messages(service.fetch(path("{topic}/examinemessage", given), query))
 
@@ -116,14 +121,18 @@ def _examine(service: AdminService, given: Given) -> list[dict[str, Any]]:
 MESSAGE_OPERATIONS = (
     Operation(
         "peek-messages",
-        "show the first messages that a subscription has before it",
+        "show the first messages that a subscription has not acknowledged",
         (
             TOPIC,
-            option("-s", "--subscription", required=True, metavar="NAME", help="which one"),
+            option("-s", "--subscription", required=True, metavar="NAME", help="the subscription"),
             option("-n", "--count", read=int, default=1, help="how many (default: 1)"),
-            switch("-ssm", "--show-server-marker", help="as pulsar-admin; there are none yet"),
+            switch(
+                "-ssm",
+                "--show-server-marker",
+                help="accepted, as in pulsar-admin; brokers here write no markers",
+            ),
         ),
-        _peek,
+        peek_messages,
         show_messages,
     ),
     Operation(
@@ -132,9 +141,9 @@ MESSAGE_OPERATIONS = (
         (
             TOPIC,
             option("-l", "--ledgerId", read=int, required=True, help="the entry's ledger"),
-            option("-e", "--entryId", read=int, required=True, help="its number in it"),
+            option("-e", "--entryId", read=int, required=True, help="the entry's id in the ledger"),
         ),
-        _by_id,
+        get_message,
         show_messages,
     ),
     Operation(
@@ -147,16 +156,22 @@ MESSAGE_OPERATIONS = (
                 "--initialPosition",
                 default="latest",
                 choices=("latest", "earliest"),
-                help="counted from where (default: latest)",
+                help="where to begin counting (default: latest)",
             ),
-            option("-m", "--messagePosition", read=int, default=1, help="the how manieth (1)"),
+            option(
+                "-m",
+                "--messagePosition",
+                read=int,
+                default=1,
+                help="the message's number, counted from there (1)",
+            ),
         ),
-        _examine,
+        examine_message,
         show_messages,
     ),
     Operation(
         "get-message-id",
-        "show which message was the first at or after a time",
+        "show the first message that was published at or after a time",
         (
             TOPIC,
             option(
@@ -172,7 +187,7 @@ MESSAGE_OPERATIONS = (
     ),
     Operation(
         "last-message-id",
-        "show the id of its last message",
+        "show the id of a topic's last message",
         (TOPIC,),
         gets("{topic}/lastMessageId"),
     ),

@@ -10,23 +10,24 @@ from geminga_cli.admin.service import AdminService
 from geminga_cli.admin.values import compact, namespace, words
 
 NAMESPACE = place("namespace", "tenant/namespace", namespace)
-CLUSTERS = option("--clusters", "-c", required=True, read=words, metavar="A,B", help="which")
-BUNDLE = option("--bundle", "-b", metavar="0xA_0xB", help="only of this bundle's topics")
+CLUSTERS = option("--clusters", "-c", required=True, read=words, metavar="A,B", help="the clusters")
+BUNDLE = option("--bundle", "-b", metavar="0xA_0xB", help="only for topics of this bundle")
 
 
 def clusters_given(given: Given) -> list[str]:
-    """Those of ``CLUSTERS``, as REST takes them."""
+    """The clusters of ``CLUSTERS``, as REST takes them."""
     return list(given.clusters)
 
 
-def _create(service: AdminService, given: Given) -> None:
-    """A namespace is in the clusters that are named, else wherever its tenant may be."""
+def create_namespace(service: AdminService, given: Given) -> None:
+    """Create a namespace in the clusters that are named, or in all that its tenant may be in."""
     bundles = {"numBundles": given.bundles} if given.bundles else None
     body = compact({"replication_clusters": given.clusters, "bundles": bundles})
     service.ask("PUT", path("namespaces/{namespace}", given), content=body)
 
 
-def _topics(service: AdminService, given: Given) -> list[str]:
+def list_topics(service: AdminService, given: Given) -> list[str]:
+    """The topics of a namespace that exist."""
     query = compact(
         {
             "mode": given.mode and given.mode.upper(),
@@ -39,7 +40,8 @@ def _topics(service: AdminService, given: Given) -> list[str]:
     return sorted(found or ())
 
 
-def _unload(service: AdminService, given: Given) -> None:
+def unload_namespace(service: AdminService, given: Given) -> None:
+    """Unload all topics of a namespace, or of one bundle."""
     if given.destinationBroker is not None and given.bundle is None:
         raise InvalidUse("--destinationBroker goes with --bundle")
     template = "namespaces/{namespace}/{bundle}/unload"
@@ -49,13 +51,15 @@ def _unload(service: AdminService, given: Given) -> None:
     service.ask("PUT", path(template, given), query)
 
 
-def _clear(service: AdminService, given: Given) -> None:
+def clear_backlog(service: AdminService, given: Given) -> None:
+    """Clear the backlog of all subscriptions, or of those with one name."""
     where = "namespaces/{namespace}" + ("/{bundle}" if given.bundle else "")
     where += "/clearBacklog" + ("/{sub}" if given.sub else "")
     service.ask("POST", path(where, given))
 
 
-def _unsubscribe(service: AdminService, given: Given) -> None:
+def delete_subscription(service: AdminService, given: Given) -> None:
+    """Delete a subscription of all topics of a namespace, or of one bundle."""
     where = "namespaces/{namespace}" + ("/{bundle}" if given.bundle else "")
     service.ask("POST", path(where + "/unsubscribe/{sub}", given))
 
@@ -76,15 +80,15 @@ OPERATIONS = (
                 "--mode",
                 "-m",
                 choices=("persistent", "non_persistent", "all"),
-                help="which ones (default: persistent)",
+                help="which topics (default: persistent)",
             ),
-            switch("--include-system-topic", "-ist", help="the brokers' own too"),
+            switch("--include-system-topic", "-ist", help="with the brokers' own topics"),
         ),
-        _topics,
+        list_topics,
     ),
     Operation(
         "bundles",
-        "show into which bundles its topics are divided",
+        "show the bundles of a namespace",
         (NAMESPACE,),
         gets("namespaces/{namespace}/bundles"),
     ),
@@ -96,13 +100,15 @@ OPERATIONS = (
     ),
     Operation(
         "create",
-        "make a namespace",
+        "create a namespace",
         (
             NAMESPACE,
-            option("--clusters", "-c", read=words, metavar="A,B", help="in which clusters it is"),
-            option("--bundles", "-b", read=int, help="into how many bundles it is divided"),
+            option(
+                "--clusters", "-c", read=words, metavar="A,B", help="the clusters that it is in"
+            ),
+            option("--bundles", "-b", read=int, help="how many bundles it has"),
         ),
-        _create,
+        create_namespace,
     ),
     Operation(
         "delete",
@@ -112,34 +118,41 @@ OPERATIONS = (
     ),
     Operation(
         "unload",
-        "have brokers let go of its topics, to serve them anew",
+        "unload its topics: brokers close them, and serve them again when clients return",
         (
             NAMESPACE,
             BUNDLE,
-            option("--destinationBroker", "-d", metavar="HOST:PORT", help="to which broker"),
+            option(
+                "--destinationBroker",
+                "-d",
+                metavar="HOST:PORT",
+                help="the broker that serves the bundle next",
+            ),
         ),
-        _unload,
+        unload_namespace,
     ),
     Operation(
         "clear-backlog",
-        "have subscriptions forget what they have not acknowledged",
+        "let subscriptions skip all messages that they have not acknowledged",
         (
             NAMESPACE,
             option("--sub", "-s", metavar="SUBSCRIPTION", help="only subscriptions of this name"),
             BUNDLE,
-            switch("--force", "-force", help="as pulsar-admin; nothing is asked back here"),
+            switch(
+                "--force", "-force", help="accepted, as in pulsar-admin; this command never asks"
+            ),
         ),
-        _clear,
+        clear_backlog,
     ),
     Operation(
         "unsubscribe",
-        "delete a subscription of all topics",
+        "delete a subscription of all its topics",
         (
             NAMESPACE,
             option("--sub", "-s", required=True, metavar="SUBSCRIPTION", help="its name"),
             BUNDLE,
         ),
-        _unsubscribe,
+        delete_subscription,
     ),
     Operation(
         "set-clusters",
@@ -149,19 +162,19 @@ OPERATIONS = (
     ),
     Operation(
         "set-allowed-clusters",
-        "let it be in these clusters alone, those of single topics among them",
+        "set the clusters that it may be in, those of single topics included",
         (NAMESPACE, CLUSTERS),
         sends("POST", "namespaces/{namespace}/allowedClusters", clusters_given),
     ),
     Operation(
         "get-allowed-clusters",
-        "show in which clusters it may be; none: in those of its tenant",
+        "show the clusters that it may be in; none: those of its tenant",
         (NAMESPACE,),
         gets("namespaces/{namespace}/allowedClusters"),
     ),
     Operation(
         "get-clusters",
-        "show between which clusters its topics are replicated",
+        "show the clusters between which its topics are replicated",
         (NAMESPACE,),
         gets("namespaces/{namespace}/replication"),
     ),

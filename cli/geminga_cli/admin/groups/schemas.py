@@ -22,12 +22,12 @@ from geminga_cli.admin.service import AdminService
 from geminga_cli.admin.values import topic
 
 
-def _topic(text: str) -> UrlPath:
-    """A topic as part of a URL: the paths of schemas leave out whether it is persistent."""
+def schema_topic(text: str) -> UrlPath:
+    """A topic as part of a URL; the paths of schemas have no domain (``persistent``)."""
     return UrlPath(topic(text).partition("/")[2])
 
 
-TOPIC = place("topic", "the topic's name", _topic)
+TOPIC = place("topic", "the topic's name", schema_topic)
 FILE = option(
     "-f",
     "--filename",
@@ -36,29 +36,31 @@ FILE = option(
     metavar="FILE",
     help='a JSON file: {"type": "AVRO", "schema": "…", "properties": {}}',
 )
+# Members of the file that REST takes; ``pulsar-admin`` drops others, too.
 KNOWN = ("type", "schema", "properties")
 
 
-def _get(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
-    """A schema, with its definition as JSON where it is some."""
+def get_schema(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+    """A topic's schema, or with ``--all-version`` all versions of it."""
     if given.all_version:
         if given.version is not None:
             raise InvalidUse("--version and --all-version do not go together")
         answer = service.ask("GET", path("schemas/{topic}/schemas", given))
-        return [_opened(each) for each in answer["getSchemaResponses"]]
+        return [_with_json(each) for each in answer["getSchemaResponses"]]
     where = "schemas/{topic}/schema" + ("" if given.version is None else "/{version}")
-    return _opened(service.ask("GET", path(where, given)))
+    return _with_json(service.ask("GET", path(where, given)))
 
 
-def _opened(schema: dict[str, Any]) -> dict[str, Any]:
+def _with_json(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema, with its definition decoded if that is JSON."""
     try:
         return {**schema, "data": json.loads(schema["data"])}
     except (KeyError, TypeError, ValueError):
         return schema
 
 
-def _payload(given: Given) -> dict[str, Any]:
-    """What the file holds; a definition may stand in it as JSON or as text."""
+def schema_of_file(given: Given) -> dict[str, Any]:
+    """The schema in the file; its definition may be JSON in it, or text."""
     try:
         content = json.loads(given.filename.read_text())
     except (OSError, ValueError) as error:
@@ -79,34 +81,38 @@ OPERATIONS = (
         (
             TOPIC,
             option(
-                "-v", "--version", read=int, metavar="NUMBER", help="which (default: the newest)"
+                "-v",
+                "--version",
+                read=int,
+                metavar="NUMBER",
+                help="the version (default: the newest)",
             ),
-            switch("-a", "--all-version", help="all there were"),
+            switch("-a", "--all-version", help="all versions"),
         ),
-        _get,
+        get_schema,
     ),
     Operation(
         "metadata",
-        "show how a topic's schema is stored",
+        "show the metadata of a topic's schema",
         (TOPIC,),
         gets("schemas/{topic}/metadata"),
     ),
     Operation(
         "upload",
-        "give a topic a schema",
+        "add a schema to a topic",
         (TOPIC, FILE),
-        sends("POST", "schemas/{topic}/schema", _payload),
+        sends("POST", "schemas/{topic}/schema", schema_of_file),
     ),
     Operation(
         "compatibility",
-        "ask whether a topic may get a schema",
+        "check whether a schema may be added to a topic",
         (TOPIC, FILE),
-        sends("POST", "schemas/{topic}/compatibility", _payload),
+        sends("POST", "schemas/{topic}/compatibility", schema_of_file),
     ),
     Operation(
         "delete",
         "delete a topic's schemas",
-        (TOPIC, switch("-f", "--force", help="their records too")),
+        (TOPIC, switch("-f", "--force", help="delete their records, too")),
         sends("DELETE", "schemas/{topic}/schema", query={"force": "force"}),
     ),
 )

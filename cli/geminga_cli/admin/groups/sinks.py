@@ -17,8 +17,10 @@ from geminga_cli.admin.groups.sources import package_of
 from geminga_cli.admin.operation import Operation, gets, option, sends
 
 OPTIONS = (
-    sets("archive", "-a", "--archive", metavar="FILE", help="its package, or a URL of it"),
-    sets("sinkType", "-t", "--sink-type", metavar="NAME", help="a built-in one instead"),
+    sets("archive", "-a", "--archive", metavar="FILE", help="its package: a file or a URL"),
+    sets(
+        "sinkType", "-t", "--sink-type", metavar="NAME", help="the type of a built-in sink instead"
+    ),
     sets("className", "--classname", "--className", help="the sink's class"),
     sets("inputs", "-i", "--inputs", read=inputs, metavar="TOPICS", help="input topics: a,b"),
     sets(
@@ -26,7 +28,7 @@ OPTIONS = (
         "--topics-pattern",
         "--topicsPattern",
         metavar="REGEX",
-        help="which topics of a namespace are inputs",
+        help="a pattern of input topics in a namespace",
     ),
     sets(
         "sourceSubscriptionName",
@@ -80,7 +82,7 @@ OPTIONS = (
         "deadLetterTopic",
         "--dead-letter-topic",
         metavar="TOPIC",
-        help="where messages go that were delivered in vain",
+        help="the topic of messages whose deliveries all failed",
     ),
     sets(
         "processingGuarantees",
@@ -123,13 +125,13 @@ OPTIONS = (
         "--sinkConfig",
         read=json_map,
         metavar="JSON",
-        help="what the sink is told",
+        help="the configuration of the sink",
     ),
     sets(
         "transformFunction",
         "--transform-function",
         metavar="FILE",
-        help="a function that changes messages before the sink gets them",
+        help="a function that changes messages before they reach the sink",
     ),
     sets(
         "transformFunctionClassName",
@@ -140,9 +142,9 @@ OPTIONS = (
         "transformFunctionConfig",
         "--transform-function-config",
         metavar="JSON",
-        help="what that function is told",
+        help="the configuration of that function",
     ),
-    sets("logTopic", "--log-topic", metavar="TOPIC", help="where its log goes"),
+    sets("logTopic", "--log-topic", metavar="TOPIC", help="the topic of its log"),
     *resources("sink"),
 )
 
@@ -154,7 +156,7 @@ KIND = Kind(
         "--sink-config-file",
         "--sinkConfigFile",
         metavar="FILE",
-        help="a JSON or YAML file with a config; options go before it",
+        help="a JSON or YAML file with a config; options overwrite it",
     ),
     lambda config: package_of(config, "sinkType"),
     names_of("sink"),
@@ -165,7 +167,7 @@ OPERATIONS = (
     Operation("available-sinks", "list the built-in sinks", (), gets(f"{KIND.root}/builtinsinks")),
     Operation(
         "reload",
-        "have workers look for built-in sinks anew",
+        "let workers look for built-in sinks again",
         (),
         sends("POST", f"{KIND.root}/reloadBuiltInSinks"),
     ),

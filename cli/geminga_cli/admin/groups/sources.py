@@ -17,8 +17,14 @@ from geminga_cli.admin.operation import Operation, gets, option, sends
 BUILTIN = "builtin://"
 
 OPTIONS = (
-    sets("archive", "-a", "--archive", metavar="FILE", help="its package, or a URL of it"),
-    sets("sourceType", "-t", "--source-type", metavar="NAME", help="a built-in one instead"),
+    sets("archive", "-a", "--archive", metavar="FILE", help="its package: a file or a URL"),
+    sets(
+        "sourceType",
+        "-t",
+        "--source-type",
+        metavar="NAME",
+        help="the type of a built-in source instead",
+    ),
     sets("className", "--classname", "--className", help="the source's class"),
     sets(
         "topicName",
@@ -26,7 +32,7 @@ OPTIONS = (
         "--destination-topic-name",
         "--destinationTopicName",
         metavar="TOPIC",
-        help="where what it reads goes",
+        help="the topic of the messages",
     ),
     sets(
         "configs",
@@ -34,29 +40,29 @@ OPTIONS = (
         "--sourceConfig",
         read=json_map,
         metavar="JSON",
-        help="what the source is told",
+        help="the configuration of the source",
     ),
     sets(
         "batchSourceConfig",
         "--batch-source-config",
         read=json_map,
         metavar="JSON",
-        help="what a source that reads in batches is told of them",
+        help="the configuration of batches, for a source that reads in batches",
     ),
     sets(
         "processingGuarantees",
         "--processing-guarantees",
         "--processingGuarantees",
         choices=GUARANTEES,
-        help="how often what is read may be published (default: ATLEAST_ONCE)",
+        help="how often a message may be published (default: ATLEAST_ONCE)",
     ),
     sets(
         "serdeClassName",
         "--deserialization-classname",
         "--deserializationClassName",
-        help="the SerDe class of what is published",
+        help="the SerDe class of messages",
     ),
-    sets("schemaType", "-st", "--schema-type", help="the schema of what is published"),
+    sets("schemaType", "-st", "--schema-type", help="the schema of messages"),
     sets("batchBuilder", "--batch-builder", help="how messages are batched: DEFAULT or KEY_BASED"),
     sets(
         "producerConfig",
@@ -65,13 +71,13 @@ OPTIONS = (
         metavar="JSON",
         help="how messages are published",
     ),
-    sets("logTopic", "--log-topic", metavar="TOPIC", help="where its log goes"),
+    sets("logTopic", "--log-topic", metavar="TOPIC", help="the topic of its log"),
     *resources("source"),
 )
 
 
 def package_of(config: Config, kind_member: str) -> str | None:
-    """The archive of a source or sink; a built-in one is named by its type instead."""
+    """The package of a source or sink; the type of a built-in one becomes its archive."""
     kind = config.pop(kind_member, None)
     if kind is not None:
         config["archive"] = f"{BUILTIN}{kind}"
@@ -87,7 +93,7 @@ KIND = Kind(
         "--source-config-file",
         "--sourceConfigFile",
         metavar="FILE",
-        help="a JSON or YAML file with a config; options go before it",
+        help="a JSON or YAML file with a config; options overwrite it",
     ),
     lambda config: package_of(config, "sourceType"),
     names_of("source"),
@@ -100,7 +106,7 @@ OPERATIONS = (
     ),
     Operation(
         "reload",
-        "have workers look for built-in sources anew",
+        "let workers look for built-in sources again",
         (),
         sends("POST", f"{KIND.root}/reloadBuiltInSources"),
     ),

@@ -18,12 +18,16 @@ SUBSCRIPTION = option(
 PROPERTY = option(
     "--property", "-p", read=pair, repeated=True, metavar="KEY=VALUE", help="may be given again"
 )
-EXCLUDED = switch("-e", "--exclude-reset-position", help="begin behind that message, not with it")
+EXCLUDED = switch(
+    "-e", "--exclude-reset-position", help="begin after that message instead of with it"
+)
+# The path of one subscription.
 ONE = "{topic}/subscription/{subscription}"
 MS_A_SECOND = 1_000
 
 
-def _create(service: AdminService, given: Given) -> None:
+def create_subscription(service: AdminService, given: Given) -> None:
+    """Create a subscription at a message."""
     body: dict[str, Any] = dict(given.messageId)
     if given.property:
         body["properties"] = dict(given.property)
@@ -31,13 +35,15 @@ def _create(service: AdminService, given: Given) -> None:
     service.ask("PUT", path(ONE, given), query, body)
 
 
-def _relabel(service: AdminService, given: Given) -> None:
+def update_properties(service: AdminService, given: Given) -> None:
+    """Replace the properties of a subscription; with ``--clear`` by none."""
     if bool(given.property) == given.clear:
         raise InvalidUse("one of --property and --clear is needed")
     service.ask("PUT", path(f"{ONE}/properties", given), content=dict(given.property or ()))
 
 
-def _expire(service: AdminService, given: Given) -> None:
+def expire_messages(service: AdminService, given: Given) -> None:
+    """Let the subscription skip messages by their age, or up to a message."""
     if (given.expireTime is None) == (given.position is None):
         raise InvalidUse("one of --expireTime and --position is needed")
     if given.position is None:
@@ -47,18 +53,21 @@ def _expire(service: AdminService, given: Given) -> None:
         service.ask("POST", path(f"{ONE}/expireMessages", given), content=body)
 
 
-def _reset(service: AdminService, given: Given) -> None:
+def reset_cursor(service: AdminService, given: Given) -> None:
+    """Move the subscription to a time, or to a message."""
     if (given.time is None) == (given.messageId is None):
         raise InvalidUse("one of --time and --messageId is needed")
     if given.messageId is not None:
         body = {**given.messageId, "isExcluded": given.exclude_reset_position}
         service.ask("POST", path(f"{ONE}/resetcursor", given), content=body)
         return
+    # REST takes a moment, the command line a span before now.
     moment_ms = int((time.time() - given.time) * MS_A_SECOND)
     service.ask("POST", path(f"{ONE}/resetcursor/{moment_ms}", given))
 
 
-def _analyze(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+def analyze_backlog(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+    """Count the entries and messages of the backlog."""
     return service.ask("POST", path(f"{ONE}/analyzeBacklog", given), content=given.position)
 
 
@@ -71,7 +80,7 @@ SUBSCRIPTION_OPERATIONS = (
     ),
     Operation(
         "create-subscription",
-        "make a subscription",
+        "create a subscription",
         (
             TOPIC,
             SUBSCRIPTION,
@@ -83,10 +92,10 @@ SUBSCRIPTION_OPERATIONS = (
                 metavar="WHERE",
                 help="where it begins: earliest, latest (default) or LEDGER:ENTRY",
             ),
-            switch("-r", "--replicated", help="its position is replicated to other clusters"),
+            switch("-r", "--replicated", help="replicate its position to other clusters"),
             PROPERTY,
         ),
-        _create,
+        create_subscription,
     ),
     Operation(
         "unsubscribe",
@@ -96,7 +105,7 @@ SUBSCRIPTION_OPERATIONS = (
     ),
     Operation(
         "skip",
-        "have a subscription pass some messages",
+        "let a subscription skip some messages",
         (
             TOPIC,
             SUBSCRIPTION,
@@ -106,13 +115,13 @@ SUBSCRIPTION_OPERATIONS = (
     ),
     Operation(
         "clear-backlog",
-        "have a subscription pass all messages there are",
+        "let a subscription skip all messages",
         (TOPIC, SUBSCRIPTION),
         sends("POST", f"{ONE}/skip_all"),
     ),
     Operation(
         "expire-messages",
-        "have a subscription pass old messages",
+        "let a subscription skip old messages",
         (
             TOPIC,
             SUBSCRIPTION,
@@ -124,11 +133,11 @@ SUBSCRIPTION_OPERATIONS = (
             ),
             EXCLUDED,
         ),
-        _expire,
+        expire_messages,
     ),
     Operation(
         "expire-messages-all-subscriptions",
-        "have all subscriptions of a topic pass old messages",
+        "let all subscriptions of a topic skip old messages",
         (
             TOPIC,
             option(
@@ -144,7 +153,7 @@ SUBSCRIPTION_OPERATIONS = (
     ),
     Operation(
         "reset-cursor",
-        "have a subscription begin again somewhere",
+        "move a subscription to a time or a message",
         (
             TOPIC,
             SUBSCRIPTION,
@@ -153,22 +162,22 @@ SUBSCRIPTION_OPERATIONS = (
                 "-t",
                 read=minutes_or_unit,
                 metavar="TIME",
-                help="with what was published so long ago: 10 (minutes), 100m, 3h, 2d",
+                help="to messages that were published this long ago: 10 (minutes), 100m, 3h, 2d",
             ),
             option(
                 "--messageId",
                 "-m",
                 read=message_id,
                 metavar="WHERE",
-                help="with a message: earliest, latest or LEDGER:ENTRY",
+                help="to a message: earliest, latest or LEDGER:ENTRY",
             ),
             EXCLUDED,
         ),
-        _reset,
+        reset_cursor,
     ),
     Operation(
         "analyze-backlog",
-        "count what a subscription has before it, entry by entry",
+        "count the backlog of a subscription, entry by entry",
         (
             TOPIC,
             SUBSCRIPTION,
@@ -180,7 +189,7 @@ SUBSCRIPTION_OPERATIONS = (
                 help="from a message on",
             ),
         ),
-        _analyze,
+        analyze_backlog,
     ),
     Operation(
         "get-subscription-properties",
@@ -190,13 +199,13 @@ SUBSCRIPTION_OPERATIONS = (
     ),
     Operation(
         "update-subscription-properties",
-        "give a subscription other properties",
-        (TOPIC, SUBSCRIPTION, PROPERTY, switch("--clear", "-c", help="take all away")),
-        _relabel,
+        "replace the properties of a subscription",
+        (TOPIC, SUBSCRIPTION, PROPERTY, switch("--clear", "-c", help="remove all")),
+        update_properties,
     ),
 )
 
-# The same commands in a group of their own, where a shorter word will do.
+# The same commands in a group of their own, where shorter words suffice.
 SHORTER = {
     "subscriptions": "list",
     "create-subscription": "create",

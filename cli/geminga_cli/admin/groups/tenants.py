@@ -21,18 +21,19 @@ CLUSTERS = option(
     "-c",
     read=words,
     metavar="A,B",
-    help="the clusters that its namespaces may be in (create: this cluster)",
+    help="the clusters that its namespaces may be in (default of create: all)",
 )
 
 
-def _create(service: AdminService, given: Given) -> None:
+def create_tenant(service: AdminService, given: Given) -> None:
+    """Create a tenant, in all clusters unless some are given."""
     clusters = given.allowed_clusters or service.ask("GET", "clusters")
     body = {"adminRoles": given.admin_roles or [], "allowedClusters": clusters}
     service.ask("PUT", f"tenants/{given.tenant}", content=body)
 
 
-def _update(service: AdminService, given: Given) -> None:
-    """What is not given stays."""
+def update_tenant(service: AdminService, given: Given) -> None:
+    """Change what is given. REST replaces the whole record, so the rest is read first."""
     current: dict[str, Any] = service.ask("GET", f"tenants/{given.tenant}")
     body = {
         "adminRoles": current["adminRoles"] if given.admin_roles is None else given.admin_roles,
@@ -44,10 +45,13 @@ def _update(service: AdminService, given: Given) -> None:
 OPERATIONS = (
     Operation("list", "list all tenants", (), gets("tenants")),
     Operation(
-        "get", "show who administers a tenant, and where", (TENANT,), gets("tenants/{tenant}")
+        "get",
+        "show who administers a tenant, and its clusters",
+        (TENANT,),
+        gets("tenants/{tenant}"),
     ),
-    Operation("create", "make a tenant", (TENANT, ROLES, CLUSTERS), _create),
-    Operation("update", "change a tenant", (TENANT, ROLES, CLUSTERS), _update),
+    Operation("create", "create a tenant", (TENANT, ROLES, CLUSTERS), create_tenant),
+    Operation("update", "change a tenant", (TENANT, ROLES, CLUSTERS), update_tenant),
     Operation(
         "delete",
         "delete a tenant",

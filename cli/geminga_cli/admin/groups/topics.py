@@ -1,10 +1,12 @@
-"""``geminga admin topics``: topics as wholes; subscriptions and messages have own modules."""
+"""``geminga admin topics``; its commands for subscriptions and messages have modules of their
+own."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -30,14 +32,26 @@ from geminga_cli.display.topic_stats import show_partitioned_stats, show_stats
 
 TOPIC = place("topic", "its name: NAME, TENANT/NAMESPACE/NAME, persistent://…", topic)
 NAMESPACE = place("namespace", "tenant/namespace", namespace)
-METADATA = option("--metadata", "-m", read=pairs, metavar="A=1,B=2", help="its properties")
-WITH_SYSTEM = switch("--include-system-topic", "-ist", help="the brokers' own too")
-FORCE = switch("--force", "-f", help="disconnect who uses it")
-SCHEMA = switch("--deleteSchema", "-d", help="as pulsar-admin; schemas go with their topic anyway")
+METADATA = option("--metadata", "-m", read=pairs, metavar="A=1,B=2", help="the topic's properties")
+WITH_SYSTEM = switch("--include-system-topic", "-ist", help="with the brokers' own topics")
+FORCE = switch("--force", "-f", help="disconnect its clients")
+SCHEMA = switch(
+    "--deleteSchema",
+    "-d",
+    help="accepted, as in pulsar-admin; schemas are deleted with their topic anyway",
+)
 STATS = (
     switch("--get-precise-backlog", "-gpb", help="count the backlog message by message"),
-    switch("--get-subscription-backlog-size", "-sbs", help="as pulsar-admin; it is always shown"),
-    switch("--get-earliest-time-in-backlog", "-etb", help="when the oldest of it was published"),
+    switch(
+        "--get-subscription-backlog-size",
+        "-sbs",
+        help="accepted, as in pulsar-admin; it is always shown",
+    ),
+    switch(
+        "--get-earliest-time-in-backlog",
+        "-etb",
+        help="show when the oldest message of the backlog was published",
+    ),
 )
 STATS_QUERY = {
     "getPreciseBacklog": "get_precise_backlog",
@@ -47,18 +61,20 @@ DOMAINS = ("persistent", "non-persistent")
 POLL_S = 0.5
 
 
-def _list(service: AdminService, given: Given) -> list[str]:
-    wanted = given.topic_domain
+def list_topics(service: AdminService, given: Given) -> list[str]:
+    """The topics of a namespace, of both domains unless one is given."""
     query = {"includeSystemTopic": True} if given.include_system_topic else {}
     if given.bundle is not None:
         query["bundle"] = given.bundle
+    wanted = given.topic_domain
     found: list[str] = []
     for domain in (wanted.replace("_", "-"),) if wanted else DOMAINS:
         found += service.ask("GET", f"{domain}/{given.namespace}", query)
     return sorted(found)
 
 
-def _list_partitioned(service: AdminService, given: Given) -> list[str]:
+def list_partitioned_topics(service: AdminService, given: Given) -> list[str]:
+    """The partitioned topics of a namespace."""
     query = {"includeSystemTopic": True} if given.include_system_topic else {}
     found: list[str] = []
     for domain in DOMAINS:
@@ -66,9 +82,8 @@ def _list_partitioned(service: AdminService, given: Given) -> list[str]:
     return sorted(found)
 
 
-def _delete(service: AdminService, given: Given) -> None:
-    """Delete one topic; with ``--regex`` those of a namespace, with ``--from-file`` those in a
-    file."""
+def delete_topics(service: AdminService, given: Given) -> None:
+    """Delete one topic, those whose names match (``--regex``), or those in a file."""
     if given.regex and given.from_file:
         raise InvalidUse("--regex and --from-file do not go together")
     if given.from_file:
@@ -85,6 +100,7 @@ def _delete(service: AdminService, given: Given) -> None:
 
 
 def _matching(service: AdminService, text: str) -> list[UrlPath]:
+    """The topics whose last part of the name matches, in one namespace."""
     whole = text if "://" in text else f"persistent://{text}"
     domain, _, rest = whole.partition("://")
     parts = rest.split("/", 2)
@@ -95,23 +111,29 @@ def _matching(service: AdminService, text: str) -> list[UrlPath]:
     except re.error as error:
         raise InvalidUse(f"{parts[2]!r} is no regular expression: {error}") from None
     names: list[str] = service.ask("GET", f"{domain}/{namespace('/'.join(parts[:2]))}")
+    # persistent://tenant/namespace/NAME
     return [topic(each) for each in names if pattern.fullmatch(each.split("/", 4)[4])]
 
 
-def _lookup(service: AdminService, given: Given) -> str:
+def look_up(service: AdminService, given: Given) -> str:
+    """The URL of the broker that serves a topic."""
     found: dict[str, str] = service.ask("GET", path("/lookup/v2/topic/{topic}", given))
+    # A broker may serve TLS only.
     return found.get("brokerUrl") or found["brokerUrlTls"]
 
 
-def _partitioned_lookup(service: AdminService, given: Given) -> dict[str, Any]:
-    record = service.ask("GET", path("{topic}/partitions", given))
-    partitions = record["partitions"]
-    if not partitions:
-        raise InvalidUse(f"{_name(given.topic)} is not partitioned; topics lookup finds it")
+def look_up_partitions(service: AdminService, given: Given) -> dict[str, Any]:
+    """By partition, the URL of its broker; with ``--sort-by-broker`` by broker, its partitions."""
+    count = service.ask("GET", path("{topic}/partitions", given))["partitions"]
+    # The argument is a part of a URL, the answer has names of topics.
+    domain, rest = given.topic.split("/", 1)
+    name = f"{domain}://{unquote(rest)}"
+    if not count:
+        raise InvalidUse(f"{name} is not partitioned; topics lookup finds it")
     brokers: dict[str, str] = {}
-    for index in range(partitions):
+    for index in range(count):
         found = service.ask("GET", f"/lookup/v2/topic/{given.topic}-partition-{index}")
-        brokers[f"{_name(given.topic)}-partition-{index}"] = found["brokerUrl"]
+        brokers[f"{name}-partition-{index}"] = found["brokerUrl"]
     if not given.sort_by_broker:
         return brokers
     by_broker: dict[str, list[str]] = {}
@@ -120,31 +142,27 @@ def _partitioned_lookup(service: AdminService, given: Given) -> dict[str, Any]:
     return by_broker
 
 
-def _name(url_path: str) -> str:
-    domain, rest = url_path.split("/", 1)
-    return f"{domain}://{unquote(rest)}"
-
-
-def _create_missed(service: AdminService, given: Given) -> None:
+def create_missed_partitions(service: AdminService, given: Given) -> None:
+    """Create each partition that does not exist."""
     partitions = service.ask("GET", path("{topic}/partitions", given))["partitions"]
     for index in range(partitions):
         try:
             service.ask("PUT", f"{given.topic}-partition-{index}")
         except AdminRefused as error:
-            if error.status != 409:
+            if error.status != HTTPStatus.CONFLICT:  # it exists
                 raise
 
 
-def _create_partitioned(service: AdminService, given: Given) -> None:
+def create_partitioned_topic(service: AdminService, given: Given) -> None:
+    """Create a topic with partitions. REST takes their number alone, or an object."""
+    content = given.partitions
     if given.metadata:
         content = {"partitions": given.partitions, "properties": given.metadata}
-        service.ask("PUT", path("{topic}/partitions", given), content=content)
-    else:
-        service.ask("PUT", path("{topic}/partitions", given), content=given.partitions)
+    service.ask("PUT", path("{topic}/partitions", given), content=content)
 
 
-def _compaction(service: AdminService, given: Given) -> str:
-    """What became of the last compaction; ``--wait-complete``: as soon as it is over."""
+def compaction_status(service: AdminService, given: Given) -> str:
+    """The result of the last compaction; with ``--wait-complete``, once it has ended."""
     while True:
         report = service.ask("GET", path("{topic}/compaction", given))
         if not given.wait_complete or report["status"] != "RUNNING":
@@ -152,6 +170,7 @@ def _compaction(service: AdminService, given: Given) -> str:
         time.sleep(POLL_S)
     if report["status"] == "ERROR":
         raise AdminRefused(500, f"The last compaction failed: {report['lastError']}")
+    # The words are those of pulsar-admin.
     return {
         "NOT_RUN": "Compaction has not been run for this topic since the broker started",
         "RUNNING": "Compaction is running",
@@ -159,73 +178,79 @@ def _compaction(service: AdminService, given: Given) -> str:
     }.get(report["status"], str(report["status"]))
 
 
-def _update_partitions(service: AdminService, given: Given) -> None:
+def update_partitions(service: AdminService, given: Given) -> None:
+    """Give a topic more partitions."""
     query = {"updateLocalTopicOnly": given.update_local_only, "force": given.force}
     service.ask("POST", path("{topic}/partitions", given), query, given.partitions)
 
 
-def _backlog_size(service: AdminService, given: Given) -> int:
+def backlog_size(service: AdminService, given: Given) -> int:
+    """The bytes of a topic from a message on."""
     where = path("{topic}/backlogSize", given)
     size: int = service.ask("PUT", where, content=given.messageId)
     return size
 
 
-def _json_or_text(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """What is JSON inside of JSON is shown as such."""
+def internal_info(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+    """The records of a topic; brokers send this JSON as text inside JSON."""
+    value = service.ask("GET", path("{topic}/internal-info", given))
     return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
 
 
+# Topics from their creation to their end.
 LIFE = (
     Operation(
         "list",
-        "list a namespace's topics, partitions one by one",
+        "list a namespace's topics, each partition by itself",
         (
             NAMESPACE,
             option(
                 "--topic-domain",
                 "-td",
                 choices=("persistent", "non_persistent"),
-                help="only these",
+                help="only topics of this domain",
             ),
-            option("--bundle", "-b", metavar="0xA_0xB", help="only of this bundle"),
+            option("--bundle", "-b", metavar="0xA_0xB", help="only topics of this bundle"),
             WITH_SYSTEM,
         ),
-        _list,
+        list_topics,
     ),
     Operation(
         "list-partitioned-topics",
         "list a namespace's partitioned topics",
         (NAMESPACE, WITH_SYSTEM),
-        _list_partitioned,
+        list_partitioned_topics,
     ),
     Operation(
         "create",
-        "make a topic without partitions",
+        "create a topic without partitions",
         (TOPIC, METADATA),
         sends("PUT", "{topic}", lambda given: given.metadata),
     ),
     Operation(
         "create-partitioned-topic",
-        "make a topic with partitions",
+        "create a topic with partitions",
         (TOPIC, option("--partitions", "-p", read=int, required=True, help="how many"), METADATA),
-        _create_partitioned,
+        create_partitioned_topic,
     ),
     Operation(
         "create-missed-partitions",
-        "make those of its partitions that are not there",
+        "create the partitions of a topic that do not exist",
         (TOPIC,),
-        _create_missed,
+        create_missed_partitions,
     ),
     Operation(
         "update-partitioned-topic",
         "give a topic more partitions",
         (
             TOPIC,
-            option("--partitions", "-p", read=int, required=True, help="how many it then has"),
+            option(
+                "--partitions", "-p", read=int, required=True, help="how many it has afterwards"
+            ),
             switch("--update-local-only", "-ulo", help="in this cluster only"),
-            switch("--force", "-f", help="without a look at the partitions there are"),
+            switch("--force", "-f", help="without a check of the partitions that exist"),
         ),
-        _update_partitions,
+        update_partitions,
     ),
     Operation(
         "get-partitioned-topic-metadata",
@@ -241,9 +266,9 @@ LIFE = (
             FORCE,
             SCHEMA,
             switch("--regex", "-r", help="all topics whose names match"),
-            switch("--from-file", help="all topics that stand in a file, a line each"),
+            switch("--from-file", help="all topics that a file lists, one in a line"),
         ),
-        _delete,
+        delete_topics,
     ),
     Operation(
         "delete-partitioned-topic",
@@ -251,53 +276,61 @@ LIFE = (
         (TOPIC, FORCE, SCHEMA),
         sends("DELETE", "{topic}/partitions", query={"force": "force"}),
     ),
-    Operation("unload", "have it served anew", (TOPIC,), sends("PUT", "{topic}/unload")),
+    Operation(
+        "unload",
+        "close a topic; it is served again when clients return",
+        (TOPIC,),
+        sends("PUT", "{topic}/unload"),
+    ),
     Operation(
         "terminate",
-        "let it take no more messages, for ever; show its last one",
+        "let a topic accept no more messages, which cannot be undone; show its last one",
         (TOPIC,),
         sends("POST", "{topic}/terminate"),
     ),
     Operation(
         "partitioned-terminate",
-        "the same with all partitions of a topic",
+        "terminate all partitions of a topic",
         (TOPIC,),
         sends("POST", "{topic}/terminate/partitions"),
     ),
     Operation(
         "truncate",
-        "delete all its messages, acknowledged or not",
+        "delete all messages of a topic, acknowledged or not",
         (TOPIC,),
         sends("DELETE", "{topic}/truncate"),
     ),
     Operation(
         "trim-topic",
-        "delete the ledgers that nothing needs any more",
+        "delete the ledgers of a topic that are no longer needed",
         (TOPIC,),
         sends("POST", "{topic}/trim"),
     ),
     Operation(
-        "compact", "keep the newest of each key", (TOPIC,), sends("PUT", "{topic}/compaction")
+        "compact",
+        "compact a topic: keep the newest message of each key",
+        (TOPIC,),
+        sends("PUT", "{topic}/compaction"),
     ),
     Operation(
         "compaction-status",
-        "show what became of that",
-        (TOPIC, switch("--wait-complete", "-w", help="wait until it is over")),
-        _compaction,
+        "show the result of the last compaction",
+        (TOPIC, switch("--wait-complete", "-w", help="wait until it has ended")),
+        compaction_status,
     ),
 )
 
 WHERE = (
-    Operation("lookup", "show which broker serves a topic", (TOPIC,), _lookup),
+    Operation("lookup", "show which broker serves a topic", (TOPIC,), look_up),
     Operation(
         "partitioned-lookup",
-        "show which brokers serve its partitions",
+        "show which brokers serve the partitions of a topic",
         (TOPIC, switch("--sort-by-broker", "-s", help="list partitions by broker")),
-        _partitioned_lookup,
+        look_up_partitions,
     ),
     Operation(
         "bundle-range",
-        "show which bundle it is in",
+        "show the bundle of a topic",
         (TOPIC,),
         gets("/lookup/v2/topic/{topic}/bundle"),
     ),
@@ -306,41 +339,39 @@ WHERE = (
 STATS_OPERATIONS = (
     Operation(
         "stats",
-        "show its producers, subscriptions, consumers and rates",
+        "show the producers, subscriptions, consumers and rates of a topic",
         (TOPIC, *STATS),
         gets("{topic}/stats", STATS_QUERY),
         show_stats,
     ),
     Operation(
         "partitioned-stats",
-        "the same of a partitioned topic as a whole",
-        (TOPIC, switch("--per-partition", help="and of each partition"), *STATS),
+        "show the statistics of a partitioned topic as a whole",
+        (TOPIC, switch("--per-partition", help="and those of each partition"), *STATS),
         gets("{topic}/partitioned-stats", STATS_QUERY | {"perPartition": "per_partition"}),
         show_partitioned_stats,
     ),
     Operation(
         "stats-internal",
-        "show its ledgers and cursors",
-        (TOPIC, switch("--metadata", "-m", help="with what is stored of each ledger")),
+        "show the ledgers and cursors of a topic",
+        (TOPIC, switch("--metadata", "-m", help="with the metadata of each ledger")),
         gets("{topic}/internalStats", {"metadata": "metadata"}),
     ),
     Operation(
         "partitioned-stats-internal",
-        "the same of each partition",
+        "show the ledgers and cursors of each partition",
         (TOPIC,),
         gets("{topic}/partitioned-internalStats"),
     ),
     Operation(
         "info-internal",
-        "show what is stored of it in ZooKeeper",
+        "show the records of a topic in ZooKeeper",
         (TOPIC,),
-        lambda service, given: _json_or_text(
-            service.ask("GET", path("{topic}/internal-info", given))
-        ),
+        internal_info,
     ),
     Operation(
         "get-backlog-size",
-        "show how many bytes stand from a message on",
+        "show how many bytes a topic has from a message on",
         (
             TOPIC,
             option(
@@ -352,26 +383,26 @@ STATS_OPERATIONS = (
                 help="from which message (default: all)",
             ),
         ),
-        _backlog_size,
+        backlog_size,
     ),
 )
 
 REPLICATION = (
     Operation(
         "set-replication-clusters",
-        "replicate it to these clusters, this one among them, whatever its namespace says",
+        "replicate a topic between these clusters, this one included, whatever its namespace says",
         (TOPIC, CLUSTERS),
         sends("POST", "{topic}/replication", clusters_given),
     ),
     Operation(
         "get-replication-clusters",
-        "show to which clusters it says it is replicated",
-        (TOPIC, switch("--applied", "-ap", help="or, where it does not say, its namespace")),
+        "show the clusters that are set for a topic itself",
+        (TOPIC, switch("--applied", "-ap", help="where none are set, show those of its namespace")),
         gets("{topic}/replication", {"applied": "applied"}),
     ),
     Operation(
         "remove-replication-clusters",
-        "have it replicated as its namespace is",
+        "replicate a topic as its namespace says",
         (TOPIC,),
         sends("DELETE", "{topic}/replication"),
     ),
