@@ -20,8 +20,11 @@ QUOTA_TYPE = option(
 )
 
 
-def _retention(given: Given) -> dict[str, int]:
-    """In minutes and MiB, as they are stored; what is less than one of these keeps nothing."""
+def retention(given: Given) -> dict[str, int]:
+    """In minutes and MiB, as they are stored: less than one of these keeps nothing.
+
+    Negative numbers are no limit.
+    """
     time_s, size = given.time, given.size
     return {
         "retentionTimeInMinutes": time_s if time_s < 0 else time_s // SECONDS_A_MINUTE,
@@ -29,8 +32,8 @@ def _retention(given: Given) -> dict[str, int]:
     }
 
 
-def _quota(given: Given) -> dict[str, Any]:
-    """Either limit may be left out; the other then decides."""
+def backlog_quota(given: Given) -> dict[str, Any]:
+    """A limit of size, of age, or both."""
     if given.limit is None and given.limitTime is None:
         raise argparse.ArgumentTypeError("one of --limit and --limitTime is needed")
     return {
@@ -40,7 +43,8 @@ def _quota(given: Given) -> dict[str, Any]:
     }
 
 
-def _persistence(given: Given) -> dict[str, Any]:
+def persistence(given: Given) -> dict[str, Any]:
+    """The quorums, and how often positions of subscriptions are stored."""
     return {
         "bookkeeperEnsemble": given.bookkeeper_ensemble,
         "bookkeeperWriteQuorum": given.bookkeeper_write_quorum,
@@ -49,7 +53,8 @@ def _persistence(given: Given) -> dict[str, Any]:
     }
 
 
-def _auto_topics(given: Given) -> dict[str, Any]:
+def auto_topic_creation(given: Given) -> dict[str, Any]:
+    """Whether topics are created by use, and how many partitions these have."""
     if not is_on(given):
         return {"allowAutoTopicCreation": False}
     if (given.num_partitions is None) == (given.type == "partitioned"):
@@ -63,7 +68,8 @@ def _auto_topics(given: Given) -> dict[str, Any]:
     )
 
 
-def _delayed(given: Given) -> dict[str, Any]:
+def delayed_delivery(given: Given) -> dict[str, Any]:
+    """Whether messages may be delayed, how exactly and for how long."""
     return {
         "active": is_on(given),
         "tickTime": given.time,
@@ -71,7 +77,8 @@ def _delayed(given: Given) -> dict[str, Any]:
     }
 
 
-def _inactive(given: Given) -> dict[str, Any]:
+def inactive_topics(given: Given) -> dict[str, Any]:
+    """Which inactive topics are deleted, and after how long."""
     on, off = given.enable_delete_while_inactive, given.disable_delete_while_inactive
     if on == off:
         raise argparse.ArgumentTypeError(
@@ -87,7 +94,7 @@ def _inactive(given: Given) -> dict[str, Any]:
 STORAGE = (
     Policy(
         "retention",
-        "what is kept of what is acknowledged",
+        "what is kept of acknowledged messages",
         "retention",
         (
             option(
@@ -96,7 +103,7 @@ STORAGE = (
                 read=seconds,
                 required=True,
                 metavar="TIME",
-                help="how long: 90 (seconds), 100m, 3h, 2d, 5w; 0: not at all, -1: for ever",
+                help="how long: 90 (seconds), 100m, 3h, 2d, 5w; 0: not at all, -1: without limit",
             ),
             option(
                 "--size",
@@ -107,7 +114,7 @@ STORAGE = (
                 help="how much of a topic: 4096 (bytes), 10M, 16G, 3T; 0: nothing, -1: all",
             ),
         ),
-        _retention,
+        retention,
     ),
     Policy(
         "persistence",
@@ -122,14 +129,14 @@ STORAGE = (
                 "-r",
                 read=float,
                 default=0.0,
-                help="how often in a second positions are stored; 0: no limit",
+                help="how many times a second positions are stored; 0: no limit",
             ),
         ),
-        _persistence,
+        persistence,
     ),
     Policy(
         "backlog-quota",
-        "what may be unacknowledged",
+        "how large and how old a backlog may be",
         "backlogQuota",
         (
             option("-l", "--limit", read=size_bytes, metavar="SIZE", help="how much: 10M, 16G"),
@@ -145,11 +152,11 @@ STORAGE = (
                     "producer_exception",
                     "consumer_backlog_eviction",
                 ),
-                help="what is done at the limit: producers wait, are refused, or old messages go",
+                help="at the limit, producers wait, or are refused, or the oldest messages are skipped",
             ),
             QUOTA_TYPE,
         ),
-        _quota,
+        backlog_quota,
         shown_at="backlogQuotaMap",
         plural="backlog-quotas",
         query=(("backlogQuotaType", "type"),),
@@ -172,7 +179,7 @@ STORAGE = (
     ),
     Policy(
         "compaction-threshold",
-        "how much may be uncompacted before a topic is compacted",
+        "how many uncompacted bytes start a compaction",
         "compactionThreshold",
         (
             option(
@@ -210,14 +217,14 @@ STORAGE = (
                 help="how long at most: 1s, 1m, 5h, 3d; 0: no limit (default)",
             ),
         ),
-        _delayed,
+        delayed_delivery,
     ),
 )
 
 TOPIC_LIFE = (
     Policy(
         "auto-topic-creation",
-        "whether using a topic makes it",
+        "whether topics are created by use",
         "autoTopicCreation",
         (
             *ON_OR_OFF,
@@ -226,22 +233,22 @@ TOPIC_LIFE = (
                 "-t",
                 default="non-partitioned",
                 choices=("partitioned", "non-partitioned"),
-                help="which topics it makes (default: non-partitioned)",
+                help="the kind of topics that are created (default: non-partitioned)",
             ),
-            option("--num-partitions", "-n", read=int, help="with how many partitions"),
+            option("--num-partitions", "-n", read=int, help="how many partitions these have"),
         ),
-        _auto_topics,
+        auto_topic_creation,
     ),
     Policy(
         "auto-subscription-creation",
-        "whether subscribing makes a subscription",
+        "whether subscriptions are created by use",
         "autoSubscriptionCreation",
         (switch("--enable", "-e", help="yes; without it: no"),),
         lambda given: {"allowAutoSubscriptionCreation": given.enable},
     ),
     Policy(
         "inactive-topic-policies",
-        "when topics that are not used are deleted",
+        "when inactive topics are deleted",
         "inactiveTopicPolicies",
         (
             switch("--enable-delete-while-inactive", "-e", help="they are deleted"),
@@ -252,16 +259,16 @@ TOPIC_LIFE = (
                 read=seconds,
                 required=True,
                 metavar="TIME",
-                help="when they were not used so long: 1s, 10s, 1m, 5h, 3d",
+                help="after this time without use: 1s, 10s, 1m, 5h, 3d",
             ),
             option(
                 "--delete-mode",
                 "-m",
                 required=True,
                 choices=("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
-                help="which ones",
+                help="which topics are deleted",
             ),
         ),
-        _inactive,
+        inactive_topics,
     ),
 )

@@ -20,11 +20,12 @@ DISPATCH_RATE = (
         metavar="SECONDS",
         help="how long a period is (default: 1)",
     ),
-    switch("--relative-to-publish-rate", "-rp", help="so much more than is published"),
+    switch("--relative-to-publish-rate", "-rp", help="the rate is added to that of publishing"),
 )
 
 
-def _dispatch(given: Given) -> dict[str, Any]:
+def dispatch_rate(given: Given) -> dict[str, Any]:
+    """The rate that the options of ``DISPATCH_RATE`` give."""
     return {
         "dispatchThrottlingRateInMsg": given.msg_dispatch_rate,
         "dispatchThrottlingRateInByte": given.byte_dispatch_rate,
@@ -36,16 +37,20 @@ def _dispatch(given: Given) -> dict[str, Any]:
 PUBLISHING = (
     Policy(
         "deduplication",
-        "whether a message that is sent again is stored once",
+        "whether a message that is sent twice is stored once",
         "deduplication",
         ON_OR_OFF,
         is_on,
     ),
     Policy(
         "deduplication-snapshot-interval",
-        "after how many seconds it is stored what producers have sent",
+        "how many seconds lie between snapshots of producers' sequence ids",
         "deduplicationSnapshotInterval",
-        (option("--interval", "-i", read=int, required=True, metavar="SECONDS", help="how many"),),
+        (
+            option(
+                "--interval", "-i", read=int, required=True, metavar="SECONDS", help="the interval"
+            ),
+        ),
         lambda given: given.interval,
         can_remove=False,
     ),
@@ -105,7 +110,8 @@ CONSUMING = (
         "max-unacked-messages-per-consumer",
         "maxUnackedMessagesPerConsumer",
         "how many messages a consumer may hold unacknowledged",
-        # pulsar-admin's own name for it is of something else.
+        # pulsar-admin names this option after the topic, although the limit is for a consumer. The
+        # second name is ours.
         "--max-unacked-messages-per-topic",
         "--max-unacked-messages-per-consumer",
         "-c",
@@ -119,24 +125,24 @@ CONSUMING = (
     ),
     Policy(
         "dispatch-rate",
-        "how fast a topic's consumers are served",
+        "how fast messages are sent to a topic's consumers",
         "dispatchRate",
         DISPATCH_RATE,
-        _dispatch,
+        dispatch_rate,
     ),
     Policy(
         "subscription-dispatch-rate",
-        "how fast each subscription's consumers are served",
+        "how fast messages are sent to each subscription's consumers",
         "subscriptionDispatchRate",
         DISPATCH_RATE,
-        _dispatch,
+        dispatch_rate,
     ),
     Policy(
         "replicator-dispatch-rate",
-        "how fast a topic is sent to each other cluster",
+        "how fast a topic is replicated to each other cluster",
         "replicatorDispatchRate",
         DISPATCH_RATE,
-        _dispatch,
+        dispatch_rate,
     ),
     Policy(
         "subscribe-rate",
@@ -160,7 +166,7 @@ CONSUMING = (
     ),
     Policy(
         "subscription-types-enabled",
-        "which types of subscription there may be",
+        "which types of subscriptions are allowed",
         "subscriptionTypesEnabled",
         (
             option(
@@ -179,7 +185,7 @@ CONSUMING = (
 SCHEMAS = (
     Policy(
         "schema-compatibility-strategy",
-        "which new schemas may follow the ones there are",
+        "which new schemas are compatible with the existing ones",
         "schemaCompatibilityStrategy",
         (
             option(
@@ -198,7 +204,7 @@ SCHEMAS = (
     ),
     Policy(
         "is-allow-auto-update-schema",
-        "whether clients may bring new schemas",
+        "whether clients may add new schemas",
         "isAllowAutoUpdateSchema",
         ON_OR_OFF,
         is_on,
