@@ -31,7 +31,7 @@ MAY_OPEN_FILES = {
     "runtime/geminga_server/directories.py": "the lock of a data directory",
     "runtime/geminga_server/config/loading.py": "the config is read before anything runs",
     "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
-    "cli/geminga_cli/bookie_admin/files/offline_file.py": "a bookie's files, read-only, without one",
+    "cli/geminga_cli/bookie_admin/files/offline_file.py": "files of a bookie, read-only",
     "cli/geminga_cli/admin/components.py": "the file that a command names",
     "cli/geminga_cli/admin/groups/schemas.py": "the file that a command names",
     "cli/geminga_cli/admin/service.py": "the file of a token, the files that a command names",

@@ -54,8 +54,8 @@ def main(arguments: Sequence[str]) -> int:
         print(parser.format_help(), end="")
         return EXIT_MISUSED
     operations = {each.word: each for each in operations_of(group)}
-    # Options of the connection may also stand behind the group, as in
-    # `geminga functions --admin-url URL list`. The values go into the same namespace.
+    # Options of the connection may also stand behind the group, as in `geminga functions
+    # --admin-url URL list`. The values go into the same namespace.
     words = options.words
     if words and words[0].startswith("-"):
         words = _group_parser(group, operations).parse_args(words, options).words

@@ -207,8 +207,7 @@ class Plan:
 
     def _add_broker(self, name: str, present: set[str]) -> Part:
         """Add a broker. ``present`` are the ids of all brokers of this life, which no broker of
-        this
-        life may have had before."""
+        this life may have had before."""
         own = self._broker_id(name)
         if any(own in each.former for each in self.broker_ids.values()):
             # A running broker would take over the nodes of the new one, as if they were its own.

@@ -82,8 +82,7 @@ class StandaloneSettings:
     """
     stop_with_input: bool = False
     """Stop when standard input, a pipe or a socket, is closed: the cluster then ends with the
-    program
-    that started it, however that program ends."""
+    program that started it, however that program ends."""
     quiet: bool = False
     """Print only READY, the addresses, and warnings."""
     log_json: bool = False
@@ -203,8 +202,7 @@ class ClusterSettings(StandaloneSettings):
     """How many functions workers, which run functions, sources and sinks; 0: none."""
     geo: tuple[str, ...] = ()
     """Names of several such clusters that replicate to each other, `east,west`: each has the folder
-    of
-    its name in the data directory, and ports that are 100 above those of the one before."""
+    of its name in the data directory, and ports that are 100 above those of the one before."""
     configuration_store: str = ""
     """A ZooKeeper that this cluster shares with others for what they have in common (clusters,
     tenants, policies of namespaces, partitioned topics), `HOST:PORT/path`; empty: its own."""

@@ -152,7 +152,7 @@ STORAGE = (
                     "producer_exception",
                     "consumer_backlog_eviction",
                 ),
-                help="at the limit, producers wait, or are refused, or the oldest messages are skipped",
+                help="at the limit: producers wait, are refused, or old messages are skipped",
             ),
             QUOTA_TYPE,
         ),
