@@ -166,13 +166,6 @@ class Cluster:
         self._knobs = {**BROKER, **(UNACKNOWLEDGED if acknowledges_all else {})}
         self._replication = replication or ReplicationConfig()
         self._config = config or BrokerConfig()
-        self._log = replace(
-            SHORT_LEDGERS,
-            ledger_entries_max=shape.ledger_entries_max,
-            ensemble_size=shape.sizes.ensemble,
-            write_quorum=shape.sizes.write_quorum,
-            ack_quorum=shape.sizes.ack_quorum,
-        )
 
         # A process is known by its host and the number of the host's life: what a host runs after a
         # crash is another process. A process that was killed cannot leave these tables by itself,
@@ -217,6 +210,14 @@ class Cluster:
     @asynccontextmanager
     async def _broker_process(self, host: Host) -> AsyncGenerator[None]:
         life = host, host.lives
+        shape = self.shape
+        log = replace(
+            SHORT_LEDGERS,
+            ledger_entries_max=shape.ledger_entries_max,
+            ensemble_size=shape.sizes.ensemble,
+            write_quorum=shape.sizes.write_quorum,
+            ack_quorum=shape.sizes.ack_quorum,
+        )
         config = replace(
             self._config,
             cluster=self.name,
@@ -226,7 +227,7 @@ class Cluster:
             replication=self._replication,
             policies=replace(
                 self._config.policies,
-                log=self._log,
+                log=log,
                 delayed=SMALL_BUCKETS,
                 publishing=FREQUENT_SNAPSHOTS,
             ),

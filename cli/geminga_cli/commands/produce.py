@@ -66,6 +66,11 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="URI",
         help="the public key: file:///PATH or data:application/x-pem-file;base64,TEXT",
     )
+    _add_schema_options(parser)
+    return parser
+
+
+def _add_schema_options(parser: argparse.ArgumentParser) -> None:
     schemas = parser.add_argument_group(
         "schemas",
         "bytes, string, json:DEFINITION or avro:DEFINITION; values of the last two "
@@ -84,4 +89,3 @@ def make_parser() -> argparse.ArgumentParser:
     schemas.add_argument(
         "-kvkf", "--key-value-key-file", metavar="FILE", help="a file that has the key of pairs"
     )
-    return parser
