@@ -153,7 +153,7 @@ def usage() -> str:
     width = max(map(len, COMMANDS))
     lines = (f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
     return (
-        "usage: geminga COMMAND [OPTIONS]      (geminga help COMMAND tells its options)\n\n"
+        "usage: geminga COMMAND [OPTIONS]      (geminga help COMMAND lists its options)\n\n"
         + "\n".join(lines)
         + f"\n  {'version':{width}}  show the version\n"
     )

@@ -96,6 +96,7 @@ def run_scenario_seed(path: Path, setup: Setup, seed: int, options: RunOptions) 
 def smaller_setups(setup: Setup, seed: int) -> list[Setup]:
     """The clusters that are smaller than the one of this seed, the smallest first."""
     shape = setup.shape(seed)
+    # Bookies and brokers: with one bookie, with just enough for three copies, with one to spare.
     sizes = ((1, 1), (1, 2), (3, 1), (3, 2), (4, 1), (4, 2))
     return [
         replace(setup, bookies=bookies, brokers=brokers)

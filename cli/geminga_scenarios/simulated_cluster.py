@@ -46,6 +46,7 @@ class SimulatedCluster:
 
         It takes the options of ``geminga.connect``.
         """
+        # The scenario and each program have a host; their code runs in its incarnation.
         host = self.world.host(CURRENT.get().name)
         return connect(
             self.service_url,

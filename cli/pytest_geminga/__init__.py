@@ -124,7 +124,7 @@ def geminga_geo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Star
         names = [f"cluster-{number}" for number in range(1, count + 1)]
         words = ("--geo", ",".join(names), *SMALL)
         started.append(_start(request, data, *words, module=CLUSTER_UP))
-        clusters = [GeoCluster(name, data / name) for name in names]
+        clusters = [GeoCluster(data / name, name) for name in names]
         replicate({each.name: each.web_url for each in clusters})
         return clusters
 

@@ -75,16 +75,15 @@ class RunningCluster:
         return cls(service_url, (web_url or f"http://{shown}:{WEB_PORT}").rstrip("/"))
 
 
-@dataclass(frozen=True, slots=True)
-class GeoCluster:
-    """One of several clusters that know each other."""
+@dataclass(slots=True)
+class LocalCluster:
+    """A cluster on this machine, which writes its addresses into its data directory."""
 
-    name: str
     data_directory: Path
 
     @property
     def endpoints(self) -> dict[str, Any]:
-        """The content of its ``endpoints.json`` now."""
+        """The content of ``endpoints.json`` now: it changes when a part is restarted."""
         content: dict[str, Any] = json.loads((self.data_directory / "endpoints.json").read_text())
         return content
 
@@ -97,6 +96,13 @@ class GeoCluster:
     def web_url(self) -> str:
         """The URL of REST."""
         return str(self.endpoints["web_service_url"])
+
+
+@dataclass(slots=True)
+class GeoCluster(LocalCluster):
+    """One of several clusters that replicate to each other."""
+
+    name: str
 
 
 def missing_distributions() -> list[str]:
@@ -133,10 +139,9 @@ class StartFailed(AssertionError):
 
 
 @dataclass(slots=True)
-class StandaloneProcess:
+class StandaloneProcess(LocalCluster):
     """A running supervisor, and with it a cluster."""
 
-    data_directory: Path
     process: subprocess.Popen[str]
     # The lines of its standard output so far.
     output: list[str] = field(default_factory=list[str])
@@ -217,28 +222,12 @@ class StandaloneProcess:
         path = self.data_directory.parent / f"{self.data_directory.name}.log"
         return "\n".join(path.read_text().splitlines()[-lines:])
 
-    # --- addresses and processes ----------------------------------------------------------------
-
-    @property
-    def endpoints(self) -> dict[str, Any]:
-        """The content of ``endpoints.json`` now."""
-        content: dict[str, Any] = json.loads((self.data_directory / "endpoints.json").read_text())
-        return content
-
-    @property
-    def service_url(self) -> str:
-        """The URL that Pulsar clients connect to."""
-        return str(self.endpoints["service_url"])
-
-    @property
-    def web_url(self) -> str:
-        """The URL of REST."""
-        return self.web_service_url
+    # --- addresses and processes --------------------------------------------------------------
 
     @property
     def web_service_url(self) -> str:
         """The URL of REST, under its name in ``endpoints.json``."""
-        return str(self.endpoints["web_service_url"])
+        return self.web_url
 
     def pid_of(self, part: str) -> int:
         """The process id of ``broker``, ``bookie`` or ``zookeeper``."""

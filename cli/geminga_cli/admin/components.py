@@ -197,6 +197,7 @@ def set_name(config: Config, given: Given) -> None:
             config[member] = getattr(given, member)
     config.setdefault("tenant", TENANT)
     config.setdefault("namespace", NAMESPACE)
+    # As upstream does: the last part of ``package.module.Class``.
     if "name" not in config and config.get("className"):
         config["name"] = config["className"].rpartition(".")[2]
     if not config.get("name"):
@@ -292,6 +293,7 @@ def asks(kind: Kind, method: str, rest: str = "") -> Do:
     """Send a request to the path of the one that is named, or of one of its instances."""
 
     def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+        # Not all commands have the option.
         number = getattr(given, "instance_id", None)
         instance = "" if number is None else f"/{number}"
         return service.ask(method, f"{path_given(kind, given)}{instance}{rest}")

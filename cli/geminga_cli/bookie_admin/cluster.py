@@ -38,12 +38,16 @@ CONFIG = LedgerConfig(
 class Cluster:
     """What the tools work with, while ``open_cluster`` is entered."""
 
+    # The session with ZooKeeper.
     coordination: Coordination
     network: Network
     clock: Clock
     random: Random
+    # Addresses of bookies, by id.
     registry: BookieRegistry
+    # Records of ledgers.
     store: LedgerStore
+    # Connections to bookies.
     links: BookieLinks
 
     async def live_bookies(self) -> LiveBookies:
@@ -58,6 +62,7 @@ class Cluster:
 
     async def bookie_info(self, bookie_id: str) -> BookieInfo | None:
         """The record of a registered bookie; None if it is not registered, or has no record."""
+        # A bookie is registered in one of the two, and changes when its disks fill up.
         for directory in (AVAILABLE_PATH, READ_ONLY_PATH):
             try:
                 value, _ = await self.coordination.get(f"{directory}/{bookie_id}")
@@ -115,6 +120,7 @@ async def open_cluster(hosts: str) -> AsyncGenerator[Cluster, None]:
     """
     clock, network = SystemClock(), AsyncioNetwork()
     random = Random()  # noqa: S311 - jitter, no secrets
+    # A path that was mistyped must not be created.
     async with ZooKeeper(hosts, clock, makes_chroot=False) as zookeeper:
         await require_cluster(zookeeper, hosts)
         registry = BookieRegistry(zookeeper, random=random, config=CONFIG)

@@ -84,6 +84,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("name the part: this is no container whose first process is one")
     probe = PROBES[part]
     port = options.port or probe.port
+    # Asked at least once, whatever the time limit is.
     deadline_s = time.monotonic() + options.wait
     while True:
         answer = ask(port, probe.question)

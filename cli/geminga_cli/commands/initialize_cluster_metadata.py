@@ -17,6 +17,7 @@ def main(arguments: Sequence[str]) -> int:
     """Write the records, and say so; returns 0. Repeating it is harmless."""
     options = make_parser().parse_args(arguments)
     hosts = zookeeper_hosts(options.metadata_store)
+    # Upstream's "configuration store": what several clusters may share.
     shared = zookeeper_hosts(options.configuration_metadata_store or hosts)
     import asyncio  # noqa: PLC0415 - not for --help
 

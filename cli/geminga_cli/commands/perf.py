@@ -102,6 +102,7 @@ def complete(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None
 
     Options that contradict each other end the process.
     """
+    # As in pulsar-perf: one name and a number stand for as many names, with numbers behind them.
     topics, number = given.topics, given.num_topics
     if number > 1 and len(topics) == 1:
         given.topics = [f"{topics[0]}{given.separator}{each}" for each in range(number)]
@@ -157,6 +158,7 @@ def _load_parser(name: str, description: str, warmup_s: float) -> argparse.Argum
 
 
 def _add_producing(parser: argparse.ArgumentParser) -> None:
+    """Add the options of loads that publish; the defaults are those of ``pulsar-perf``."""
     add = parser.add_argument
     add("-r", "--rate", type=rate, default=100.0, help="messages a second (100); 0: no limit")
     add("-s", "--size", type=count, default=1024, help="the bytes of a message (1024)")

@@ -38,6 +38,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator
             cell.rjust(width) if is_number else cell.ljust(width)
             for cell, width, is_number in zip(row, widths, are_numbers, strict=True)
         )
+        # Without the padding of the last column, which a reader may copy.
         yield GAP.join(padded).rstrip()
 
 

@@ -56,6 +56,7 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
         lock = DirectoryLock(settings.server().data_directory, SystemClock())
         stack.callback(lock.close)
         host = settings.bind_address
+        # Held while Java is fetched and restarted, so that no other program takes the ports.
         stack.enter_context(reserve(host, settings.port, "--port"))
         metrics_port = stack.enter_context(reserve(host, settings.metrics_port, "--metrics-port"))
         settings = replace(settings, metrics_port=metrics_port.port)
@@ -80,6 +81,7 @@ async def serve(
         loop = asyncio.get_running_loop()
         stop_at_end_of_input(loop, lambda: stop.ask("standard input ended"))
     async with AsyncExitStack() as stack:
+        # The supervisor's part, which knows how Java is started; nothing else of it is used.
         process = ZooKeeperPart(rules, server, installation, inherited).launch()
         exited = exit_of(process)
         stack.push_async_callback(_end, process, exited)

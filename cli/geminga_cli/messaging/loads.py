@@ -126,6 +126,7 @@ async def produce(client: Client, load: Load) -> None:
             for topic in given.topics
             for _ in range(given.num_producers)
         ]
+        # The rate is that of all producers together.
         rate = given.rate / len(producers)
         await load.run(
             [
@@ -177,6 +178,7 @@ async def _publish(
                 key += 1
             if given.set_event_time:
                 attributes["event_time"] = clock.wall_ms()
+            # Waits while too many messages are not stored yet; the latency begins after that.
             await producer.ready()
             producer.send_nowait(payload(), partial(receipt, clock.monotonic()), **attributes)
             pace.add()

@@ -65,6 +65,7 @@ def entrance_of(parts: Mapping[str, PartEndpoints]) -> tuple[str, str] | None:
     """
     for kind in ENTRANCES:
         for name, part in parts.items():
+            # "broker", or "broker-2" where the first is kept down.
             if name == kind or name.startswith(f"{kind}-"):
                 addresses = part.addresses
                 # A broker may serve TLS only.

@@ -57,6 +57,7 @@ async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
             store = await stack.enter_async_context(_shared_store(settings))
             arguments = [*arguments, "--configuration-store", store]
         members: list[Member] = []
+        # Before the first is started: what fails half-way stops those that were.
         stack.push_async_callback(_stop, members)
         for index, name in enumerate(settings.geo):
             process = await _command("cluster", "up", *options_of(settings, arguments, index))

@@ -134,6 +134,7 @@ class PythonPart:
 
     def words(self) -> list[str]:
         """The command line of the process."""
+        # An empty value is left out, and its option stands alone.
         options = [word for option in self.options.items() for word in option if word]
         return [sys.executable, "-m", "geminga_cli", self.command, *options]
 

@@ -291,6 +291,7 @@ def with_bookies_of_data(settings: SettingsT) -> SettingsT:
 # there is none, it chooses by itself.
 DECIDED: Mapping[str, Mapping[str, str]] = {
     ZOOKEEPER: {
+        # All of it but Java's heap: the supervisor starts Java itself.
         "data_directory": "data_directory",
         "bind_address": "",
         "port": "zookeeper_port",
@@ -318,6 +319,7 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
         "advertised_address": "advertised_address",
         "port": "broker_port",
         "web_port": "web_port",
+        # It has to fit into the broker's deadline for stopping.
         "close_budget_s": "",
         "former_broker_ids": "",
         "functions_worker_web_service_url": "functions_worker",
@@ -334,6 +336,7 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
         "pulsar_service_url": "broker_port",
         "pulsar_web_service_url": "web_port",
         "pulsar_functions_cluster": "",
+        # All workers read the same file, which cannot give each an id, a port and a directory.
         "worker_id": "",
         "worker_port": "",
         "bind_address": "",

@@ -2,5 +2,5 @@
 
 ``finding``          one thing in a file, right or wrong
 ``damaged_entries``  which entries of a damaged block are damaged
-``ledger_verdict``   what all copies of a ledger's entries come to
+``ledger_verdict``   which copies of a ledger's entries are wrong
 """

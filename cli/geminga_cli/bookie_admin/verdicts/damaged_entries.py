@@ -48,7 +48,7 @@ class BlockDamage:
     def words(self) -> str:
         """The damage for people."""
         if not self.is_checkable:
-            return "which entries are damaged only their reader can tell"
+            return "only a reader of the ledger can check which entries are damaged"
         if not self.entries:
             return "each entry in it is sound"
         more = f" and {len(self.entries) - NAMED_MAX} more" if len(self.entries) > NAMED_MAX else ""

@@ -21,11 +21,11 @@ from geminga_server.config import Setting, bare_type
 
 # What the value of an option is called, by the end of its setting's name.
 METAVARS = {
+    "_bytes_per_s": "BYTES",
     "_ms": "MILLISECONDS",
     "_s": "SECONDS",
     "_bytes": "BYTES",
     "_bytes_max": "BYTES",
-    "_bytes_per_s": "BYTES",
     "_bytes_per_s_max": "BYTES",
     "_mib": "MIB",
     "port": "PORT",
@@ -208,6 +208,7 @@ def metavar_of(setting: Setting) -> str:
         return "|".join(map(str, get_args(kind)))
     if setting.is_list:
         return "A,B"
+    # The first that fits: a longer ending stands before the shorter one that it contains.
     for end, word in METAVARS.items():
         if setting.field.endswith(end):
             return word

@@ -1,7 +1,7 @@
 """Decides what happens to the parts next. Facts go in, orders come out. Pure.
 
 All parts are started at once, because what takes long is starting Python and Java; a part that
-needs another is *released* (told to continue) once that one is ready. A part that ends without
+needs another is *released* (allowed to continue) once that one is ready. A part that ends without
 being asked to is started again after a pause that doubles with every failure, unless an operator
 wants it to stay down. Stopping goes in the opposite order, one kind of parts after the other, each
 with a deadline::

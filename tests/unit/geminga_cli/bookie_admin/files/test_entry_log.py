@@ -53,7 +53,7 @@ def test_a_flipped_byte_names_ledger_and_entries() -> None:
     assert wrong(found) == [(32, "block")]
     assert found[1].words == (
         "ledger 1: 2 entries from 0 on: the content does not fit its checksum; "
-        "which entries are damaged only their reader can tell"
+        "only a reader of the ledger can check which entries are damaged"
     )
     assert [each.offset for each in found] == [0, 32, SECOND]
 

@@ -59,7 +59,7 @@ def test_entries_whose_digest_nobody_here_can_check_are_not_called_damaged() -> 
     damage = look(-1, secret)
     assert damage == BlockDamage((), is_checkable=False)
     assert damage.record() is None
-    assert "only their reader can tell" in damage.words()
+    assert "only a reader of the ledger can check" in damage.words()
 
 
 def test_a_block_of_one_entry_has_its_damage_there() -> None:

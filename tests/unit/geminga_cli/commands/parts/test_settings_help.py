@@ -210,6 +210,7 @@ def test_a_subject_that_there_is_not_is_refused_with_those_that_there_are(
         ("age_s", float, "SECONDS"),
         ("tick_ms", int, "MILLISECONDS"),
         ("cache_bytes_max", int, "BYTES"),
+        ("compaction_bytes_per_s", int, "BYTES"),
         ("heap_max_mib", int, "MIB"),
         ("bind_address", str, "HOST"),
         ("directory", Path, "PATH"),
