@@ -17,6 +17,7 @@ TENANT = "public"
 TIMEOUT_S = 30.0
 NAMESPACES = "/admin/v2/namespaces"
 TOPICS = "/admin/v2/persistent"
+# The status with which a cluster refuses to delete a namespace that has topics.
 NOT_ALLOWED = 405
 
 
@@ -50,11 +51,13 @@ class Namespaces:
         self._are_deleted = are_deleted
         # Kept open: a new one for each namespace would double the 2 ms that creating it takes.
         self._connection = _connect(web_url)
+        # One thread: deletions must not slow down the tests that run meanwhile.
         self._thread = ThreadPoolExecutor(1, "geminga namespaces")
         self._deletions: dict[str, Future[None]] = {}
 
     def create(self) -> str:
         """Create a namespace; returns ``tenant/namespace``. Raises ``RestRefused``."""
+        # Random: tests of several processes, and of former runs, share a cluster.
         name = f"{TENANT}/test-{uuid.uuid4().hex[:16]}"
         _request(self._connection, "PUT", f"{NAMESPACES}/{name}")
         return name

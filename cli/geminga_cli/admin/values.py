@@ -17,6 +17,7 @@ from geminga_cli.admin.operation import UrlPath
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 
+# A number, and a unit or none; letter case does not matter.
 _SPAN = re.compile(r"(-?[0-9]+)([smhdwy]?)", re.IGNORECASE)
 _SPAN_S = {
     "": 1,
@@ -28,7 +29,9 @@ _SPAN_S = {
     "y": 365 * 86_400,
 }
 _SIZE = re.compile(r"(-?[0-9]+)([kmgt]?)", re.IGNORECASE)
+# Powers of 1,024, as in pulsar-admin.
 _SIZE_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+# Negative ids stand for positions before the first message.
 _MESSAGE_ID = re.compile(r"(-?[0-9]+):(-?[0-9]+)")
 # Java's largest long.
 LONG_MAX = (1 << 63) - 1

@@ -62,6 +62,7 @@ async def delete_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
     _, version = await cookie_text(cluster, bookie_id)
     if bookie_id in (await cluster.live_bookies()).all:
         raise StillRegistered(bookie_id, "stop it first, for good")
+    # Of all ledgers, closed ones included: their copies on the bookie would be lost with it.
     ledger_ids = await ledgers_of(bookie_id, cluster.coordination, cluster.store)
     if ledger_ids:
         raise BookieNeeded(bookie_id, ledger_ids)

@@ -27,7 +27,7 @@ from geminga_cli.display.text import count_words
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.errors import GemingaError
 
-# A message names at most so many ledgers.
+# A message names at most this many ledgers.
 LEDGERS_NAMED_MAX = 10
 
 

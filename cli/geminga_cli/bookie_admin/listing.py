@@ -34,6 +34,7 @@ async def list_bookies(cluster: Cluster, options: argparse.Namespace) -> int:
 
     Returns 1 if one does not answer.
     """
+    # Registered bookies only: one that is down has no address to ask.
     live = await cluster.live_bookies()
     limit = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
 

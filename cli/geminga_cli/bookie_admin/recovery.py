@@ -24,8 +24,10 @@ async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
     """
     live = await cluster.live_bookies()
     if options.bookie in live.all and not options.force:
+        # A running bookie would keep receiving entries of new ledgers.
         way_out = "stop it first, or say --force to move its ledgers away from under it"
         raise StillRegistered(options.bookie, way_out)
+    # A name that was mistyped would be "recovered" at once: no ledger is on it.
     await require_known(options.bookie, cluster.coordination, cluster.store)
     # With the timeouts of a server, not those of ``cluster.CONFIG``: copying takes its time.
     repair = LedgerRepair(

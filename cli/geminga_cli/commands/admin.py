@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     for argument in operation.arguments:
         argument.add_to(command_parser)
-    command_parser.add_argument("--json", action="store_true", help="for programs")
+    command_parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     given = command_parser.parse_args(rest)
     try:
         with service_of(options) as service:
@@ -113,7 +113,7 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add_service_options(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.add_argument("group", nargs="?", choices=GROUPS, help=argparse.SUPPRESS)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
@@ -132,7 +132,7 @@ def _group_parser(group: str, operations: Mapping[str, Operation]) -> argparse.A
         allow_abbrev=False,
     )
     add_service_options(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 

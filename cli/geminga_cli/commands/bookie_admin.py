@@ -85,7 +85,7 @@ HTTP = option(
     metavar="HOST:PORT",
     help="where the bookie's HTTP is (default: as the bookie is registered)",
 )
-# Which cluster: one of the two.
+# Where ZooKeeper is: at most one of the two may be given.
 CLUSTER = (
     option(
         "--zookeeper",
@@ -129,6 +129,7 @@ def main(arguments: Sequence[str]) -> int:
 
             return run(work, options)
         code: int = work(options)
+        # Buffered lines meet the closed pipe only here.
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has gone
         drop_output()
@@ -158,7 +159,7 @@ def make_parser() -> argparse.ArgumentParser:
             which = sub.add_mutually_exclusive_group()
             for each in CLUSTER:
                 which.add_argument(*each.names, **each.how)
-        sub.add_argument("--json", action="store_true", help="for programs")
+        sub.add_argument("--json", action="store_true", help="print JSON, for programs")
     return parser
 
 
@@ -283,21 +284,21 @@ SUB_COMMANDS = {
     ),
     "decommission": SubCommand(
         "recovery:decommission_bookie",
-        "have all ledgers moved off a stopped bookie, and forget it",
+        "let others move all ledgers off a stopped bookie, then forget it",
         (BOOKIE,),
     ),
     "force-gc": SubCommand(
-        "orders:force_gc", "have a bookie collect garbage now", (BOOKIE, HTTP), is_on_cluster=False
+        "orders:force_gc", "let a bookie collect garbage now", (BOOKIE, HTTP), is_on_cluster=False
     ),
     "set-readonly": SubCommand(
         "orders:set_read_only",
-        "have a bookie take no more entries",
+        "let a bookie accept no more entries",
         (BOOKIE, HTTP),
         is_on_cluster=False,
     ),
     "set-writable": SubCommand(
         "orders:set_writable",
-        "have a bookie take entries again",
+        "let a bookie accept entries again",
         (BOOKIE, HTTP),
         is_on_cluster=False,
     ),

@@ -31,10 +31,10 @@ LINES_DEFAULT = 40
 
 PAGES = HelpPages(
     "Start a cluster of several brokers on this machine: ZooKeeper, bookies, brokers and a proxy, "
-    "each a process of its own, and watch over them. Prints READY and the addresses of the proxy "
-    "when everything answers; endpoints.json in the data directory has all addresses. Each part's "
-    "log is a file in DATA/logs. The parts' own settings stand below [broker], [proxy], [bookie], "
-    "[functions-worker] and [zookeeper] in the --config file, or in their variables.",
+    "each a process of its own, and restart those that fail. Prints READY and the addresses of the "
+    "proxy when everything answers; endpoints.json in the data directory has all addresses. Each "
+    "part's log is a file in DATA/logs. The parts' own settings are those below [broker], [proxy], "
+    "[bookie], [functions-worker] and [zookeeper] in the --config file, and their variables.",
     first=(
         *("data_directory", "num_brokers", "num_bookies", "num_proxies", "num_functions_workers"),
         *("broker_port", "web_port", "bind_address", "advertised_address", "zookeeper", "sync"),
@@ -92,7 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
         return sub
 
     status = add("status", "show all parts; exit code 0 if all are ready, else 1", part="")
-    status.add_argument("--json", action="store_true", help="for programs")
+    status.add_argument("--json", action="store_true", help="print JSON, for programs")
     logs = add("logs", "show the end of a part's log")
     logs.add_argument("--lines", type=int, default=LINES_DEFAULT, metavar="NUMBER")
     kill = add("kill", "end a part as a crash does; the supervisor starts it again")
@@ -106,7 +106,7 @@ def make_parser() -> argparse.ArgumentParser:
         "start one more broker, bookie, proxy or functions worker; wait until it is ready",
         part="KIND",
     )
-    added.add_argument("--json", action="store_true", help="for programs")
+    added.add_argument("--json", action="store_true", help="print JSON, for programs")
     add("down", "stop the whole cluster in order, and wait until it has ended", part="")
     return parser
 

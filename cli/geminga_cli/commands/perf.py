@@ -136,7 +136,13 @@ def _load_parser(name: str, description: str, warmup_s: float) -> argparse.Argum
     add("-t", "--num-topics", "--num-topic", type=positive, default=1, help="how many topics (1)")
     add("--separator", default="-", help="between a topic's beginning and its number (-)")
     add("-m", "--num-messages", type=count, default=0, help="end after this many; 0: never")
-    add("-time", "--test-duration", type=rate, default=0.0, help="end after seconds; 0: never")
+    add(
+        "-time",
+        "--test-duration",
+        type=rate,
+        default=0.0,
+        help="end after this many seconds; 0: never",
+    )
     add(
         *("-i", "--stats-interval-seconds"),
         type=rate,
@@ -170,8 +176,20 @@ def _add_producing(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help="how long a batch waits for messages (1 ms)",
     )
-    add("-bm", "--batch-max-messages", type=positive, default=1000, help="of a batch (1000)")
-    add("-bb", "--batch-max-bytes", type=positive, default=4_194_304, help="of a batch (4194304)")
+    add(
+        "-bm",
+        "--batch-max-messages",
+        type=positive,
+        default=1000,
+        help="messages of a batch (1000)",
+    )
+    add(
+        "-bb",
+        "--batch-max-bytes",
+        type=positive,
+        default=4_194_304,
+        help="bytes of a batch (4194304)",
+    )
     add("-db", "--disable-batching", action="store_true", help="send each message alone")
     add("-ch", "--chunking", action="store_true", help="send messages that are too large in chunks")
     add(
@@ -193,19 +211,24 @@ def _add_producing(parser: argparse.ArgumentParser) -> None:
         type=one_of("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"),
         default="shared",
         metavar="MODE",
-        help="of the producers",
+        help="the access mode of the producers",
     )
-    add("-pn", "--producer-name", metavar="NAME", help="of the one producer")
+    add(
+        "-pn",
+        "--producer-name",
+        metavar="NAME",
+        help="the name of the producer, where there is only one",
+    )
     add("--send-timeout", type=count, default=0, metavar="MS", help="0 (default): never")
-    add("-d", "--delay", type=rate, default=0.0, help="seconds that messages are delayed for")
-    add("-set", "--set-event-time", action="store_true", help="messages have an event time")
+    add("-d", "--delay", type=rate, default=0.0, help="how many seconds messages are delayed")
+    add("-set", "--set-event-time", action="store_true", help="give each message an event time")
     add(
         *("-mk", "--message-key-generation-mode"),
         type=one_of("autoIncrement", "random"),
         metavar="MODE",
-        help="messages have a key: autoIncrement or random",
+        help="give each message a key: autoIncrement or random",
     )
-    add("-ef", "--exit-on-failure", action="store_true", help="end with the first failure")
+    add("-ef", "--exit-on-failure", action="store_true", help="end at the first failure")
     for reason, names in REFUSED_PRODUCE.items():
         for each in names:
             refuse(parser, reason, each)
@@ -235,24 +258,42 @@ def make_consume_parser() -> argparse.ArgumentParser:
         "--rate",
         type=rate,
         default=0.0,
-        help="of each consumer a second; 0: no limit",
+        help="messages a second for each consumer; 0: no limit",
     )
-    add("-n", "--num-consumers", type=positive, default=1, help="for each subscription (1)")
-    add("-ns", "--num-subscriptions", type=positive, default=1, help="for each topic (1)")
+    add(
+        "-n",
+        "--num-consumers",
+        type=positive,
+        default=1,
+        help="consumers for each subscription (1)",
+    )
+    add(
+        "-ns",
+        "--num-subscriptions",
+        type=positive,
+        default=1,
+        help="subscriptions for each topic (1)",
+    )
     add(
         *("-ss", "--subscriptions"),
         type=as_admin("words"),
         metavar="NAME[,NAME...]",
-        help="their names (sub)",
+        help="the names of subscriptions (sub)",
     )
     add_subscription_options(parser, kind="-st", position="-sp", begins="new subscriptions begin")
-    add("-q", "--receiver-queue-size", type=positive, default=1000, help="fetched ahead (1000)")
+    add(
+        "-q",
+        "--receiver-queue-size",
+        type=positive,
+        default=1000,
+        help="how many messages to fetch ahead (1000)",
+    )
     add(
         "--acks-delay-millis",
         type=count,
         default=100,
         metavar="MS",
-        help="of acknowledgements (100)",
+        help="how long acknowledgements are delayed (100)",
     )
     add("--batch-index-ack", action="store_true", help="acknowledge messages of a batch one by one")
     add(

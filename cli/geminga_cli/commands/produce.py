@@ -36,6 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FILE[,FILE...]",
         help="files, each of which becomes a message",
     )
+    # An empty separator sends each -m as one message.
     add("-s", "--separator", default=",", help="what separates messages of -m (default: a comma)")
     add(
         "-n",

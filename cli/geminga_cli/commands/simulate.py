@@ -27,6 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     )
 
     path = Path(options.scenario)
+    # What is None is left to the seed.
     setup = Setup(options.bookies, options.brokers, options.proxies, options.time_limit)
     story = Story(
         setup,
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     try:
         return run_story(story, request_of(options))
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader of our output has gone
         drop_output()
         return 0
 

@@ -37,9 +37,9 @@ from geminga_server.open_files import raise_limit
 
 PAGES = HelpPages(
     "Start a whole cluster on this machine: ZooKeeper, a bookie and a broker, each a process of "
-    "its own, and watch over them. Prints READY and the addresses when everything answers; "
-    "endpoints.json in the data directory says the same. The parts' own settings stand below "
-    "[broker], [bookie] and [zookeeper] in the --config file, or in their variables.",
+    "its own, and restart those that fail. Prints READY and the addresses when everything answers; "
+    "endpoints.json in the data directory has the same addresses. The parts' own settings are "
+    "those below [broker], [bookie] and [zookeeper] in the --config file, and their variables.",
     first=(
         *("data_directory", "broker_port", "web_port", "bind_address", "advertised_address"),
         *("num_bookies", "zookeeper", "sync", "quiet"),

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     add_service_options(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     options = parser.parse_args(arguments)
     try:
         with service_of(options) as service:
@@ -54,6 +54,7 @@ def status_of(service: AdminService) -> dict[str, Any]:
     leader: str | None = None
     with suppress(AdminRefused):  # there is no leader while brokers elect one
         leader = service.ask("GET", "brokers/leaderBroker")["brokerId"]
+    # One request for each tenant: a cluster has few of them.
     tenants: list[str] = service.ask("GET", "tenants")
     namespaces = {each: service.ask("GET", f"namespaces/{each}") for each in tenants}
     return {

@@ -42,6 +42,7 @@ def message_lines(
         content = plain_text(content)
     else:
         content = plain_text(message.data)
+    # The names and the order of pulsar-client's fields.
     said = [
         f"publishTime:[{message.publish_time_ms}]",
         f"eventTime:[{message.event_time_ms or 0}]",
@@ -81,6 +82,7 @@ def message_json(
         "key": message.key,
         "properties": dict(message.properties),
     }
+    # Members that most messages do not have.
     optional = {
         "orderingKey": message.ordering_key and b64encode(message.ordering_key).decode(),
         "replicatedFrom": message.replicated_from,

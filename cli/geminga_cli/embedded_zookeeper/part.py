@@ -39,6 +39,7 @@ from geminga_server.run import StopRequest, run_part
 
 log = logging.getLogger(__name__)
 
+# The section of the file, and the name in messages.
 PART = "zookeeper"
 # Java stops within 0.4 s of being asked; after this time it is killed.
 STOP_TIMEOUT_S = 4.0
@@ -53,6 +54,7 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
     require_distinct({"--port": settings.port, "--metrics-port": settings.metrics_port})
     configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
     with ExitStack() as stack:
+        # As the supervisor does: two servers on one directory would destroy its data.
         lock = DirectoryLock(settings.server().data_directory, SystemClock())
         stack.callback(lock.close)
         host = settings.bind_address

@@ -35,8 +35,11 @@ def set_up(environment: Mapping[str, str], say: Say, *, is_checked: bool = False
     """
     installation = find_installation(environment)
     directory = installation.jars
+    # Beside the directory, which may be replaced. Everything is looked at under the lock: another
+    # setup may have finished while this one waited.
     with _locked(directory.parent / "setup.lock"):
         if not installation.is_usable or (is_checked and damaged_jars(directory)):
+            # With PySpark installed, there is nothing to download.
             installed = jars_of_installed_pyspark()
             if installed is not None:
                 say(f"copying ZooKeeper {ZOOKEEPER_VERSION} out of {installed} into {directory}")
@@ -68,6 +71,7 @@ def _locked(lock: Path) -> Generator[None, None, None]:
             f"{lock.parent} cannot be written to ({error.strerror}): "
             "set XDG_CACHE_HOME to a directory that can"
         ) from error
+    # The file is never removed: another process may be waiting for its lock.
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -94,7 +94,7 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     )
     refuse(group, "this client connects to brokers without a proxy", "--proxy-url")
     refuse(group, "this client connects to brokers without a proxy", "--proxy-protocol")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     return parser
 
 
@@ -182,9 +182,17 @@ def add_subscription_options(
 def add_receiving_options(parser: argparse.ArgumentParser) -> None:
     """Add what ``consume`` and ``read`` have in common."""
     add = parser.add_argument
-    add("-n", "--num-messages", type=count, default=1, help="how many (1); 0: until Ctrl-C")
+    add(
+        "-n", "--num-messages", type=count, default=1, help="how many messages (1); 0: until Ctrl-C"
+    )
     add("-r", "--rate", type=rate, default=0.0, help="messages a second; 0: as fast as possible")
-    add("-q", "--queue-size", type=positive, metavar="NUMBER", help="messages fetched ahead")
+    add(
+        "-q",
+        "--queue-size",
+        type=positive,
+        metavar="NUMBER",
+        help="how many messages to fetch ahead",
+    )
     add("--hex", action="store_true", help="show contents in hexadecimal")
     add("--hide-content", action="store_true", help="receive messages without showing them")
     add("-mp", "--print-metadata", action="store_true", help="show all metadata of a message")

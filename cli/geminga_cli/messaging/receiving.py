@@ -62,6 +62,7 @@ async def consume(client: Client, given: argparse.Namespace, clock: Clock, show:
 
 async def read(client: Client, given: argparse.Namespace, clock: Clock, show: Show) -> None:
     """Show the messages of a topic. Raises ``InvalidUse``, ``ClientError``."""
+    # ``earliest``, ``latest``, or the ledger and the entry of a message.
     start = POSITIONS.get(given.start_message_id) or MessageId(*given.start_message_id)
     async with client.reader(
         given.topic,
@@ -85,6 +86,7 @@ async def _show_all(
     while not given.num_messages or shown < given.num_messages:
         await asyncio.sleep(pace.wait_s(clock.monotonic()))
         message = await receive()
+        # It stays unacknowledged: it is not shown.
         if given.end_timestamp and message.publish_time_ms > given.end_timestamp:
             return
         with_value = given.schema_type == "auto_consume"
@@ -96,6 +98,8 @@ async def _show_all(
             lines = message_lines(
                 message, with_value=with_value, in_hex=given.hex, with_metadata=given.print_metadata
             )
+        # ``show`` flushes: where the reader of our output has gone, it raises before the message is
+        # acknowledged.
         for line in lines:
             show(line)
         done(message)
@@ -105,6 +109,7 @@ async def _show_all(
 
 def _options(given: argparse.Namespace) -> dict[str, Any]:
     """The client's options for a consumer or a reader."""
+    # What is not given is left to the client's defaults.
     options: dict[str, Any] = {}
     if given.queue_size is not None:
         options["receiver_queue_size"] = given.queue_size

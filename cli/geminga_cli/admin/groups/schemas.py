@@ -67,6 +67,7 @@ def schema_of_file(given: Given) -> dict[str, Any]:
         raise InvalidUse(f"{given.filename} holds no JSON: {error}") from None
     if not isinstance(content, dict) or not isinstance(content.get("type"), str):
         raise InvalidUse(f"{given.filename} should hold an object with type, schema, properties")
+    # REST takes a definition as text inside the JSON, which is tedious to write by hand.
     if not isinstance(content.get("schema", ""), str):
         content["schema"] = json.dumps(content["schema"])
     return {"schema": "", "properties": {}} | {

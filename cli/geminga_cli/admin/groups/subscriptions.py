@@ -28,6 +28,7 @@ MS_A_SECOND = 1_000
 
 def create_subscription(service: AdminService, given: Given) -> None:
     """Create a subscription at a message."""
+    # REST takes the position, with the properties as one more member of it.
     body: dict[str, Any] = dict(given.messageId)
     if given.property:
         body["properties"] = dict(given.property)

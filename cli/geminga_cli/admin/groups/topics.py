@@ -53,11 +53,13 @@ STATS = (
         help="show when the oldest message of the backlog was published",
     ),
 )
+# Parameters of REST, and the switches above that set them.
 STATS_QUERY = {
     "getPreciseBacklog": "get_precise_backlog",
     "getEarliestTimeInBacklog": "get_earliest_time_in_backlog",
 }
 DOMAINS = ("persistent", "non-persistent")
+# How often `compaction-status --wait-complete` asks.
 POLL_S = 0.5
 
 
@@ -67,6 +69,7 @@ def list_topics(service: AdminService, given: Given) -> list[str]:
     if given.bundle is not None:
         query["bundle"] = given.bundle
     wanted = given.topic_domain
+    # REST lists one domain at a time.
     found: list[str] = []
     for domain in (wanted.replace("_", "-"),) if wanted else DOMAINS:
         found += service.ask("GET", f"{domain}/{given.namespace}", query)
@@ -145,6 +148,7 @@ def look_up_partitions(service: AdminService, given: Given) -> dict[str, Any]:
 def create_missed_partitions(service: AdminService, given: Given) -> None:
     """Create each partition that does not exist."""
     partitions = service.ask("GET", path("{topic}/partitions", given))["partitions"]
+    # Partitions are created one by one; a creation that was interrupted leaves gaps.
     for index in range(partitions):
         try:
             service.ask("PUT", f"{given.topic}-partition-{index}")
@@ -408,6 +412,7 @@ REPLICATION = (
     ),
 )
 
+# Subscriptions and messages have modules of their own; in pulsar-admin they are commands of topics.
 OPERATIONS = (
     LIFE + WHERE + STATS_OPERATIONS + SUBSCRIPTION_OPERATIONS + MESSAGE_OPERATIONS + REPLICATION
 )

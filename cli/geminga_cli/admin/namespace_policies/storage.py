@@ -34,6 +34,7 @@ def retention(given: Given) -> dict[str, int]:
 
 def backlog_quota(given: Given) -> dict[str, Any]:
     """A limit of size, of age, or both."""
+    # A limit that is not given is -1, which is none.
     if given.limit is None and given.limitTime is None:
         raise argparse.ArgumentTypeError("one of --limit and --limitTime is needed")
     return {
@@ -57,6 +58,7 @@ def auto_topic_creation(given: Given) -> dict[str, Any]:
     """Whether topics are created by use, and how many partitions these have."""
     if not is_on(given):
         return {"allowAutoTopicCreation": False}
+    # The number is needed for partitioned topics, and senseless for others.
     if (given.num_partitions is None) == (given.type == "partitioned"):
         raise argparse.ArgumentTypeError("--num-partitions goes with --type partitioned")
     return compact(
@@ -157,6 +159,7 @@ STORAGE = (
             QUOTA_TYPE,
         ),
         backlog_quota,
+        # Read as a map of all types, written one type at a time.
         shown_at="backlogQuotaMap",
         plural="backlog-quotas",
         query=(("backlogQuotaType", "type"),),

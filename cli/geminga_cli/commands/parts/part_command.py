@@ -65,7 +65,7 @@ def make_parser(part: str, config_class: type[Any], pages: HelpPages) -> Setting
         "--config",
         type=Path,
         metavar="FILE",
-        help=f"a TOML file; what stands below [{part}] there",
+        help=f"a TOML file, of which the section [{part}] is read",
     )
     for setting in settings_of(config_class).values():
         how: dict[str, Any] = (

@@ -117,7 +117,7 @@ class SettingsParser(argparse.ArgumentParser):
         name = first[0]
         _, setting = self._explained[name]
         written = (
-            "Each setting can be given in three ways, of which the later wins:\n"
+            "Each setting can be given in three ways; a later one overrides those before it:\n"
             f"  {name} below [{self._part}] in the file,\n"
             f"  the variable {setting.variable(self._part)},\n"
             f"  the option {setting.option}.\n"
