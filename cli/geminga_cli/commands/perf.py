@@ -169,28 +169,7 @@ def _add_producing(parser: argparse.ArgumentParser) -> None:
     add("-r", "--rate", type=rate, default=100.0, help="messages a second (100); 0: no limit")
     add("-s", "--size", type=count, default=1024, help="the bytes of a message (1024)")
     add("-n", "--num-producers", type=positive, default=1, help="producers for each topic (1)")
-    add(
-        *("-b", "--batch-time-window"),
-        type=lambda text: rate(text) / 1000,
-        default=0.001,
-        metavar="MS",
-        help="how long a batch waits for messages (1 ms)",
-    )
-    add(
-        "-bm",
-        "--batch-max-messages",
-        type=positive,
-        default=1000,
-        help="messages of a batch (1000)",
-    )
-    add(
-        "-bb",
-        "--batch-max-bytes",
-        type=positive,
-        default=4_194_304,
-        help="bytes of a batch (4194304)",
-    )
-    add("-db", "--disable-batching", action="store_true", help="send each message alone")
+    _add_batching(parser)
     add("-ch", "--chunking", action="store_true", help="send messages that are too large in chunks")
     add(
         *("-z", "--compression"),
@@ -232,6 +211,33 @@ def _add_producing(parser: argparse.ArgumentParser) -> None:
     for reason, names in REFUSED_PRODUCE.items():
         for each in names:
             refuse(parser, reason, each)
+
+
+def _add_batching(parser: argparse.ArgumentParser) -> None:
+    """Add the limits of a batch: it is sent when the first of them is reached."""
+    add = parser.add_argument
+    add(
+        *("-b", "--batch-time-window"),
+        type=lambda text: rate(text) / 1000,
+        default=0.001,
+        metavar="MS",
+        help="how long a batch waits for messages (1 ms)",
+    )
+    add(
+        "-bm",
+        "--batch-max-messages",
+        type=positive,
+        default=1000,
+        help="messages of a batch (1000)",
+    )
+    add(
+        "-bb",
+        "--batch-max-bytes",
+        type=positive,
+        default=4_194_304,
+        help="bytes of a batch (4194304)",
+    )
+    add("-db", "--disable-batching", action="store_true", help="send each message alone")
 
 
 def make_produce_parser() -> argparse.ArgumentParser:
