@@ -34,12 +34,14 @@ class ReservedPort:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
+            # Both sides must set it: the holder, and the program that listens later.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))
             self.port = int(self._socket.getsockname()[1])
         except OSError:
             self._socket.close()
             raise
+        # Elsewhere the program could not listen while we hold the port.
         if sys.platform != "linux":
             self._socket.close()
 

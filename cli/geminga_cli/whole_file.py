@@ -16,6 +16,7 @@ def write_whole(path: Path, text: str) -> None:
     The file is not synced: its content is valid for one life of a cluster and written again in the
     next, so a power cut may lose it. Raises ``OSError``.
     """
+    # In the same directory: a rename between file systems would be a copy.
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text)
     fresh.replace(path)

@@ -40,4 +40,5 @@ def find_installation(environment: Mapping[str, str]) -> Installation:
     """Look where ``setup`` puts its files. Raises ``JavaMissing``."""
     java = find_java(environment, "ZooKeeper", REMEDY)
     jars = cache_directory(environment)
+    # An archive fits one Java only, so each Java has its own.
     return Installation(java, jars, jars / f"classes-{java.identity}.jsa")

@@ -33,6 +33,7 @@ class Jar:
     sha256: str
 
 
+# Also the order of the class path, which a class-data archive depends on.
 JARS = (
     Jar(
         "zookeeper-3.9.5.jar",

@@ -82,6 +82,7 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
         f"(variable {AUTH_VARIABLE})",
     )
     group.add_argument(
+        # The names of pulsar-admin, pulsar-client and pulsar-perf.
         *("--tls-trust-cert-path", "--tlsTrustCertsFilePath", "--trust-cert-file"),
         metavar="FILE",
         help="the authorities to trust (default: the system's)",
@@ -92,6 +93,8 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
         action="store_true",
         help="accept a certificate that is for another host",
     )
+    # Upstream's proxies by SNI. Pulsar's own proxy needs no option: its URL is given as the
+    # brokers'.
     refuse(group, "this client connects to brokers without a proxy", "--proxy-url")
     refuse(group, "this client connects to brokers without a proxy", "--proxy-protocol")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from geminga_cli.admin.operation import Given, Operation, gets, option, path, place, sends
 from geminga_cli.admin.service import AdminService
 
+# A dynamic setting: brokers read it from ZooKeeper, and apply it without a restart.
 CONFIG = option("--config", "-c", required=True, metavar="NAME", help="the setting's name")
 
 

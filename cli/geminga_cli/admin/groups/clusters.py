@@ -53,6 +53,7 @@ def data_arguments() -> Sequence[Argument]:
 
 def cluster_data(given: Given) -> dict[str, object]:
     """The cluster as REST takes it, with the texts that were given and all flags."""
+    # A text that is not given is left out; a switch that is not given is false.
     texts = {member: getattr(given, _attribute(name)) for name, member, _ in TEXTS}
     flags = {member: getattr(given, _attribute(name)) for name, member, _ in FLAGS}
     return compact(texts) | flags

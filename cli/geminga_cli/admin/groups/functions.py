@@ -39,6 +39,8 @@ NAMES = (FQFN, *names_of("function"))
 # Behind the kinds of files that a package may be.
 ANY_FILE = "file, or a URL from which the worker fetches it"
 
+# pulsar-admin's options, in both spellings where it has two, and the members of the config they
+# set.
 OPTIONS = (
     sets("className", "--classname", "--className", help="the function's class or module"),
     sets("functionType", "-t", "--function-type", help="the name of a built-in function"),

@@ -11,6 +11,7 @@ from geminga_cli.admin.values import compact, namespace, words
 
 NAMESPACE = place("namespace", "tenant/namespace", namespace)
 CLUSTERS = option("--clusters", "-c", required=True, read=words, metavar="A,B", help="the clusters")
+# A bundle is a range of hashes: it has the topics whose names hash into it.
 BUNDLE = option("--bundle", "-b", metavar="0xA_0xB", help="only for topics of this bundle")
 
 
@@ -37,6 +38,7 @@ def list_topics(service: AdminService, given: Given) -> list[str]:
     found: list[str] | None = service.ask(
         "GET", path("namespaces/{namespace}/topics", given), query
     )
+    # The answer is empty where there are none.
     return sorted(found or ())
 
 
@@ -44,6 +46,7 @@ def unload_namespace(service: AdminService, given: Given) -> None:
     """Unload all topics of a namespace, or of one bundle."""
     if given.destinationBroker is not None and given.bundle is None:
         raise InvalidUse("--destinationBroker goes with --bundle")
+    # Without a bundle, all of them are unloaded, and brokers choose where they go.
     template = "namespaces/{namespace}/{bundle}/unload"
     if given.bundle is None:
         template = "namespaces/{namespace}/unload"
@@ -53,6 +56,7 @@ def unload_namespace(service: AdminService, given: Given) -> None:
 
 def clear_backlog(service: AdminService, given: Given) -> None:
     """Clear the backlog of all subscriptions, or of those with one name."""
+    # The bundle and the subscription are optional parts of the path.
     where = "namespaces/{namespace}" + ("/{bundle}" if given.bundle else "")
     where += "/clearBacklog" + ("/{sub}" if given.sub else "")
     service.ask("POST", path(where, given))
@@ -178,6 +182,7 @@ OPERATIONS = (
         (NAMESPACE,),
         gets("namespaces/{namespace}/replication"),
     ),
+    # Each policy has a command to show it, one to set it, and mostly one to remove it.
     *(
         operation
         for policy in (*STORAGE, *TOPIC_LIFE, *PUBLISHING, *CONSUMING, *SCHEMAS)

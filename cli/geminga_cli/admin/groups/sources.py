@@ -16,6 +16,8 @@ from geminga_cli.admin.operation import Operation, gets, option, sends
 
 BUILTIN = "builtin://"
 
+# pulsar-admin's options, in both spellings where it has two, and the members of the config they
+# set.
 OPTIONS = (
     sets("archive", "-a", "--archive", metavar="FILE", help="its package: a file or a URL"),
     sets(

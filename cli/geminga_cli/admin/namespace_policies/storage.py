@@ -93,6 +93,7 @@ def inactive_topics(given: Given) -> dict[str, Any]:
     }
 
 
+# What of the messages is kept, and where.
 STORAGE = (
     Policy(
         "retention",
@@ -224,6 +225,7 @@ STORAGE = (
     ),
 )
 
+# When topics and subscriptions are created and deleted.
 TOPIC_LIFE = (
     Policy(
         "auto-topic-creation",

@@ -9,6 +9,7 @@ from geminga_cli.admin.namespace_policies.policy import ON_OR_OFF, Policy, is_on
 from geminga_cli.admin.operation import Given, option, switch
 from geminga_cli.admin.values import words
 
+# The arguments of the three policies of dispatch rates.
 DISPATCH_RATE = (
     rate("--msg-dispatch-rate", "-md", what="messages in a period"),
     rate("--byte-dispatch-rate", "-bd", what="bytes in a period"),
@@ -34,6 +35,7 @@ def dispatch_rate(given: Given) -> dict[str, Any]:
     }
 
 
+# Producers.
 PUBLISHING = (
     Policy(
         "deduplication",
@@ -84,6 +86,7 @@ PUBLISHING = (
     ),
 )
 
+# Consumers and subscriptions, and replicators, which consume for other clusters.
 CONSUMING = (
     limit(
         "max-consumers-per-topic",

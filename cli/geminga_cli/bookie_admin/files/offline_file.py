@@ -36,6 +36,7 @@ class OfflineFile:
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes from ``offset``; fewer only at the end. Raises ``OSError``."""
+        # A read may return less than was asked for.
         pieces: list[bytes] = []
         while length > 0 and (piece := os.pread(self._descriptor, length, offset)):
             pieces.append(piece)
@@ -52,6 +53,7 @@ def opened(path: Path) -> Generator[OfflineFile, None, None]:
     except OSError as error:
         raise UnreadableFile(path, error.strerror or str(error)) from error
     try:
+        # A directory can be opened for reading, too.
         if path.is_dir():
             raise UnreadableFile(path, "it is a directory; name the files in it")
         yield OfflineFile(descriptor)

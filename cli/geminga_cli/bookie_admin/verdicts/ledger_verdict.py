@@ -66,6 +66,7 @@ class LedgerVerdict:
 
     def add(self, wanted: Sequence[tuple[str, int]], copies: Sequence[Copy]) -> None:
         """Judge these copies; they are all copies of their entries."""
+        # By entry: how many of its copies are good.
         good = Counter(
             entry_id
             for (_, entry_id), copy in zip(wanted, copies, strict=True)
@@ -101,6 +102,7 @@ class LedgerVerdict:
                 f"{fault.bookie_id}: {which} {ranges_words(entry_ids)} {fault.flaw.value}: "
                 f"{self.reasons[fault]}{usual}"
             )
+        # On these bookies, a dump of entry logs finds the place in a file.
         damaged = sorted(
             {
                 fault.bookie_id
