@@ -42,7 +42,7 @@ def read_messages(answer: Answer) -> list[dict[str, Any]]:
     properties = json.loads(headers.get("property", "{}"))
     if "num-batch-message" not in headers:
         return [{**head, "properties": properties, **_content(answer.body)}]
-    # The broker sends a batch as it is stored, uncompressed.
+    # The broker sends the content of a batch uncompressed.
     from geminga_protocol.pulsar.payload import split_batch  # noqa: PLC0415 - 60 ms to load
 
     messages: list[dict[str, Any]] = []
