@@ -110,8 +110,7 @@ SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_m
 
 
 class Cluster:
-    """The bookies (``storage``), brokers and proxies of ``shape`` in ``world``; ``open`` starts
-    them.
+    """The bookies (``storage``), brokers and proxies of a ``shape``; ``open`` starts them.
 
     - ``ledgers`` says how patient brokers are with bookies, ``replication`` how they replicate,
       ``config`` has their other settings.

@@ -37,8 +37,7 @@ class Setup:
     time_limit_s: float = 3600.0
 
     def shape(self, seed: int) -> Shape:
-        """The cluster of this seed; an entry is on three bookies, or on all where there are
-        fewer."""
+        """The cluster of this seed; an entry is on three bookies, or on all of fewer."""
         shape = Random(f"{seed}/shape").choice(SHAPES)  # noqa: S311 -- chance, not secrecy
         if self.bookies is not None:
             copies = min(self.bookies, COPIES)

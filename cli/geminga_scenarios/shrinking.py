@@ -66,8 +66,7 @@ def _with_menu(failure: Failure[SetupT], faults: Iterable[str]) -> RunOptions:
 def _first_failure(
     run_seeds: RunSeeds[SetupT], failure: Failure[SetupT], shorter: Failure[SetupT]
 ) -> Failure[SetupT] | None:
-    """Try some seeds with the options of ``shorter``; return the first that fails as ``failure``
-    did."""
+    """Run some seeds as ``shorter`` says; return the first that fails as ``failure`` did."""
     first = failure.result.seed
     seeds = range(first, first + SEEDS_TRIED)
     with closing(run_seeds(shorter.setup, seeds, shorter.options)) as results:

@@ -30,8 +30,7 @@ class StartCluster(Protocol):
     """The type of ``geminga_cluster``: starts a cluster and returns when it is ready."""
 
     def __call__(self, *arguments: str, bookies: int = 1) -> StandaloneProcess:
-        """Start one; ``arguments`` are options of ``geminga standalone``, after
-        ``geminga_args``."""
+        """Start one; ``arguments`` come after ``geminga_args``, as options of the standalone."""
         ...
 
 

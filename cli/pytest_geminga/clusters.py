@@ -1,5 +1,4 @@
-"""Clusters for tests: one that is already running, or ``geminga standalone`` as a process of the
-test.
+"""Clusters for tests: one that is already running, or a standalone as a process of the test.
 
 The process is used as a user would use it: by its command line, standard output, ``endpoints.json``
 and signals.

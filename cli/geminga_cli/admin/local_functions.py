@@ -153,8 +153,7 @@ class _Runner:
 
 
 def end(process: subprocess.Popen[bytes]) -> int:
-    """Let the process finish, and kill it and its children if it does not; returns its exit
-    code."""
+    """Let the process finish, else kill it with its children; returns its exit code."""
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.close()

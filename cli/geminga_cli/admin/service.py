@@ -272,8 +272,7 @@ class TlsOptions:
     checks_hostname: bool = True
 
     def context(self) -> Any:  # noqa: ANN401 - ssl is loaded only where it is used
-        """The TLS context of a connection. Raises ``InvalidUse`` for a file without
-        certificates."""
+        """The TLS context. Raises ``InvalidUse`` for a file without certificates."""
         import ssl  # noqa: PLC0415 - takes as long to load as a request without TLS
 
         try:

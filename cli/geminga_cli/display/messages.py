@@ -69,8 +69,7 @@ def message_lines(
 def message_json(
     message: Message[Any], *, with_value: bool = False, with_content: bool = True
 ) -> str:
-    """A message for programs: one line of JSON in ASCII, with the names that ``geminga admin``
-    uses."""
+    """A message as a line of JSON in ASCII, with the names that ``geminga admin`` uses."""
     said: dict[str, Any] = {
         "topic": message.topic,
         "messageId": str(message.id),

@@ -73,8 +73,7 @@ def jars_of_installed_pyspark() -> Path | None:
 
 
 def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
-    """Download the archive into ``directory`` with pip; returns its path. Raises
-    ``SetupFailed``."""
+    """Download the archive into ``directory`` with pip. Raises ``SetupFailed``."""
     free_bytes = shutil.disk_usage(directory).free
     if free_bytes < DISK_BYTES_NEEDED:
         raise SetupFailed(

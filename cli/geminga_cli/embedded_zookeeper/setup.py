@@ -61,8 +61,7 @@ def set_up(environment: Mapping[str, str], say: Say, *, is_checked: bool = False
 
 @contextmanager
 def _locked(lock: Path) -> Generator[None, None, None]:
-    """Hold a lock that one process at a time can hold. The kernel releases it when the holder
-    dies."""
+    """Hold a lock between processes; the kernel releases it when its holder dies."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -115,8 +115,7 @@ class Load:
 
 
 async def produce(client: Client, load: Load) -> None:
-    """Publish to all topics, with ``given.num_producers`` producers each. Raises
-    ``ClientError``."""
+    """Publish to all topics, by ``given.num_producers`` each. Raises ``ClientError``."""
     given = load.given
     options = _producer_options(given)
     payload = bytes(load.random.choices(_LETTERS, k=given.size))

@@ -84,8 +84,7 @@ def endpoints_line(parts: Mapping[str, PartEndpoints]) -> str:
 
 
 class EndpointsFile:
-    """``DATA/endpoints.json``; it is replaced as a whole, so that a reader never sees half of
-    it."""
+    """``DATA/endpoints.json``, replaced as a whole: a reader never sees half of it."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME

@@ -101,8 +101,7 @@ class PortReservations:
             reserved.close()
 
     def _entrance(self, index: int | None) -> PartPorts:
-        """The ports of the proxy or broker with this place among both; without a place, free
-        ones."""
+        """The ports of the proxy or broker with this place among both; None is free ones."""
         settings, host = self._settings, self._settings.bind_address
         return PartPorts(
             self._reserve(host, _in_row(settings.broker_port, index), "--broker-port"),
@@ -125,8 +124,7 @@ class PortReservations:
 
 
 def _in_row(first: int, index: int | None) -> int:
-    """The port that is ``index`` behind ``first``; 0, which is any free one, where there is
-    none."""
+    """The port that is ``index`` behind ``first``; 0, for any free one, where there is none."""
     return first + index if first and index is not None and first + index <= PORT_MAX else 0
 
 
@@ -206,8 +204,7 @@ class Plan:
         return self.settings.broker_id(self._ports_of(name).http)
 
     def _add_broker(self, name: str, present: set[str]) -> Part:
-        """Add a broker. ``present`` are the ids of all brokers of this life, which no broker of
-        this life may have had before."""
+        """Add a broker; ``present`` are the ids of all running brokers, none of which is former."""
         own = self._broker_id(name)
         if any(own in each.former for each in self.broker_ids.values()):
             # A running broker would take over the nodes of the new one, as if they were its own.

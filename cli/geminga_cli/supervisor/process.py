@@ -71,8 +71,7 @@ class Process:
         return self._popen.pid
 
     def poll(self) -> int | None:
-        """None while it runs, then its exit code, or minus the number of the signal that ended
-        it."""
+        """None while it runs, then its exit code, or minus the signal that ended it."""
         return self._popen.poll()
 
     def signal(self, number: signal.Signals) -> None:

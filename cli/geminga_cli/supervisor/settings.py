@@ -67,8 +67,7 @@ class StandaloneSettings:
     functions_worker: bool = True
     """Run a functions worker, once all else is ready."""
     bind_address: str = LOCALHOST
-    """Where the broker listens; 0.0.0.0 admits other machines, and clients are not
-    authenticated."""
+    """Where the broker listens; 0.0.0.0 admits other machines. Clients are not authenticated."""
     advertised_address: str = ""
     """The address that clients are given to connect to; empty: the bind address."""
     sync: bool = True
@@ -123,14 +122,12 @@ class StandaloneSettings:
 
     @property
     def entrances(self) -> tuple[str, ...]:
-        """The parts that clients connect to, in the order of their ports; the first is
-        announced."""
+        """The parts that clients connect to, by their ports; the first is announced."""
         return (*self.proxies, *self.brokers)
 
     @property
     def advertised_host(self) -> str:
-        """The address that clients are given. "All addresses" is none: then it is this
-        machine's."""
+        """The address that clients are given; this machine's, where we listen on all addresses."""
         if self.advertised_address:
             return self.advertised_address
         return LOCALHOST if self.bind_address in WILDCARDS else self.bind_address
@@ -163,8 +160,7 @@ class StandaloneSettings:
 
     @property
     def broker_close_budget_s(self) -> float:
-        """How much of its seconds above a broker may spend on topics whose bookies do not
-        answer."""
+        """How many seconds a broker may try to close topics whose bookies do not answer."""
         return 1.2
 
     def wanted_ports(self) -> dict[str, int]:
@@ -256,8 +252,7 @@ class ClusterSettings(StandaloneSettings):
 
     @property
     def broker_close_budget_s(self) -> float:
-        """How much of its seconds above a broker may spend on topics whose bookies do not
-        answer."""
+        """How many seconds a broker may try to close topics whose bookies do not answer."""
         return 3.0
 
 

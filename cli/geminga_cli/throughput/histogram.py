@@ -50,8 +50,7 @@ class Histogram:
         return self.sum_us / self.count if self.count else nan
 
     def percentiles_us(self, *shares: float) -> Iterator[float]:
-        """The duration that ``share`` percent did not exceed, for each share; NaN if there are
-        none.
+        """For each share in percent, the duration that so many did not exceed; NaN without any.
 
         The shares must rise: one pass over the buckets finds all of them.
         """

@@ -25,8 +25,7 @@ class Figures:
     latencies: Histogram = field(default_factory=Histogram)
 
     def summary(self, now_s: float) -> dict[str, Any]:
-        """All figures until now, for programs; latencies are ``None`` where no message was
-        counted."""
+        """All figures until now, for programs; without messages, latencies are ``None``."""
         # Not 0: a load may end in the instant in which it begins.
         seconds = max(now_s - self.begin_s, 1e-9)
         latencies = self.latencies

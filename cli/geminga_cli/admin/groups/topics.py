@@ -1,5 +1,4 @@
-"""``geminga admin topics``; its commands for subscriptions and messages have modules of their
-own."""
+"""``geminga admin topics``, except its commands for subscriptions and for single messages."""
 
 from __future__ import annotations
 

@@ -69,8 +69,7 @@ class Policy:
 
 
 def is_on(given: Given) -> bool:
-    """Which of ``--enable`` and ``--disable`` was given; raises ``ArgumentTypeError`` for both or
-    none."""
+    """Whether ``--enable`` was given; raises ``ArgumentTypeError`` unless one of the two was."""
     if given.enable == given.disable:
         raise argparse.ArgumentTypeError("one of --enable and --disable is needed")
     return bool(given.enable)

@@ -1,4 +1,4 @@
-"""What is kept of topics, for how long, and which topics live: the rows of these policies."""
+"""The policies of storage, and of the creation and deletion of topics, a row each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How producers publish, how consumers receive, and which schemas they may use: the rows of these
-policies."""
+"""The policies of producers, of consumers and of schemas, a row each."""
 
 from __future__ import annotations
 

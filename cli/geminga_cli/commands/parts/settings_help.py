@@ -98,8 +98,7 @@ class SettingsParser(argparse.ArgumentParser):
         self._explained[setting.name] = action, setting
 
     def format_help(self) -> str:
-        """The first page: what the command does, the settings needed first, where the others
-        are."""
+        """The first page: what the command does, the first settings, where the others are."""
         first, subjects = self._pages.first, self._pages.subjects
         names = first if subjects else [*first, *(n for n in self._explained if n not in first)]
         settings = {id(action) for action, _ in self._explained.values()}

@@ -148,8 +148,7 @@ class Fleet:
         return [Kill(name, ASKED_FOR)]
 
     def pause(self, name: str) -> list[Order]:
-        """Stop the part's process with SIGSTOP. While it is paused, it does not count as
-        hanging."""
+        """Stop the part's process with SIGSTOP; it does not count as hanging then."""
         part = self._part_asked_for(name)
         if part.phase is not Phase.READY or part.is_killed:
             raise CannotObey(f"{name} is {part.phase.value}, only a part that is ready is paused")
@@ -224,8 +223,7 @@ class Fleet:
         return self._lost(name, now_s, is_hopeless=False)
 
     def stop(self, now_s: float) -> list[Order]:
-        """A stop was asked for: everything ends in order. Asked again later: everything is
-        killed."""
+        """A stop was requested: end everything in order. Requested again later: kill everything."""
         if self._stop_began_s is not None:
             if now_s - self._stop_began_s < STOP_REPEATS_WITHIN_S:
                 return []
